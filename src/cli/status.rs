@@ -133,7 +133,11 @@ impl Status {
         if before == 0 {
             return "none counted".to_owned();
         }
-        format!("{} -> {} ({})", grouped(before), grouped(after), percent_change(before, after))
+        let change = match percent(after, before) {
+            share @ 101.. => format!("+{} %", share - 100),
+            share => format!("-{} %", 100 - share),
+        };
+        format!("{} -> {} ({change})", grouped(before), grouped(after))
     }
 
     fn billed_text(&self) -> String {
@@ -233,11 +237,6 @@ fn format_counts(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<_> =
         counts.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {}", grouped(*n))).collect();
     if counts.is_empty() { "never".to_owned() } else { counts.join(", ") }
-}
-
-fn percent_change(before: u64, after: u64) -> String {
-    let share = percent(after, before);
-    if share > 100 { format!("+{} %", share - 100) } else { format!("-{} %", 100 - share) }
 }
 
 /// A number of bytes in the largest unit of which there is at least one.

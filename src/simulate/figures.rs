@@ -6,7 +6,6 @@ use serde::{Serialize, Serializer};
 use smart_default::SmartDefault;
 
 use super::bill::Counted;
-use crate::tokens::prices;
 
 /// The counts of some requests.
 #[derive(Clone, Copy, Debug, Default, derive_more::Add, Eq, PartialEq, Serialize)]
@@ -122,13 +121,9 @@ fn blocks(tokens: usize) -> usize {
 // === impl Price ===
 
 impl Price {
-    fn ratio(self) -> f64 {
+    /// The price in uncached input tokens.
+    pub fn ratio(self) -> f64 {
         f64::from(self.0) / f64::from(MILLIONTHS)
-    }
-
-    /// The same price in settings, if they take it.
-    pub fn as_setting(self) -> Option<prices::Price> {
-        prices::Price::new(self.ratio())
     }
 }
 

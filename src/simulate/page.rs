@@ -82,8 +82,10 @@ impl Page<'_> {
         for (x, anchor) in [(across.low, "start"), (across.high, "end")] {
             label(f, across.x(x), HEIGHT - MARGIN + 16.0, anchor, &format!("cost {x:.0} %"))?;
         }
-        let mut front: Vec<_> =
-            points.iter().filter(|point| !points.iter().any(|other| beats(*other, **point))).collect();
+        // Another point that costs no more, has no more faults, and is not the same.
+        let is_beaten =
+            |point: (f64, f64)| points.iter().any(|other| other.0 <= point.0 && other.1 <= point.1 && *other != point);
+        let mut front: Vec<_> = points.iter().filter(|point| !is_beaten(**point)).collect();
         front.sort_by(|a, b| a.0.total_cmp(&b.0));
         polyline(f, "front", front.iter().map(|point| (across.x(point.0), up.y(point.1))))?;
         for (n, (point, total)) in points.iter().zip(&self.0.totals).enumerate() {
@@ -232,11 +234,6 @@ fn polyline(f: &mut fmt::Formatter<'_>, class: &str, points: impl Iterator<Item 
 
 fn colour(n: usize) -> String {
     format!("p{}", n % N_COLOURS)
-}
-
-/// Whether a point costs no more and has no more faults than another, and is not the same.
-fn beats(one: (f64, f64), other: (f64, f64)) -> bool {
-    one.0 <= other.0 && one.1 <= other.1 && (one.0 < other.0 || one.1 < other.1)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "it is drawn")]

@@ -175,19 +175,15 @@ impl Transcript {
         }
         let starts = [leading].into_iter().chain(cuts.iter().copied());
         let ends = cuts.iter().copied().chain([self.message_ends.len()]);
+        let start_of = |n: usize| conversation.elements.get(n).map_or(self.body.len(), |element| element.span.start);
+        let slice = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
         let segments = starts.zip(ends).map(|(start, end)| {
-            let body = self.part(&conversation, leading, start..end);
+            // The instructions, and some of the messages.
+            let messages = slice(start_of(start), self.end_of(end));
+            let body = [slice(0, start_of(leading)), messages, self.tail()].concat().into();
             Ok(Self { leading, skipped: start - leading, ..Self::new(body, None)? })
         });
         segments.collect()
-    }
-
-    /// The body with the instructions and some of the messages.
-    fn part(&self, conversation: &Conversation<'_>, leading: usize, messages: std::ops::Range<usize>) -> Bytes {
-        let start = |n: usize| conversation.elements.get(n).map_or(self.body.len(), |element| element.span.start);
-        let slice = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
-        let end = messages.end.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
-        [slice(0, start(leading)), slice(start(messages.start), end), self.tail()].concat().into()
     }
 
     /// The model that the requests name.
@@ -221,15 +217,19 @@ impl Transcript {
         if n == self.message_ends.len() && inserted.is_empty() {
             return self.body.clone();
         }
-        let end_of = |n: usize| n.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
         let mut pieces: Vec<&[u8]> = Vec::new();
         let mut from = 0;
         for Insertion { at, elements } in inserted {
-            pieces.extend([self.body.get(from..end_of(*at)).unwrap_or_default(), b",", elements]);
-            from = end_of(*at);
+            pieces.extend([self.body.get(from..self.end_of(*at)).unwrap_or_default(), b",", elements]);
+            from = self.end_of(*at);
         }
-        pieces.extend([self.body.get(from..end_of(n)).unwrap_or_default(), self.tail()]);
+        pieces.extend([self.body.get(from..self.end_of(n)).unwrap_or_default(), self.tail()]);
         pieces.concat().into()
+    }
+
+    /// The end of the first `n` messages.
+    fn end_of(&self, n: usize) -> usize {
+        n.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default()
     }
 
     fn tail(&self) -> &[u8] {

@@ -84,7 +84,7 @@ impl Verdict {
         });
         let mut verdicts: Vec<_> = verdicts.filter(|verdict| verdict.paid.0 > 0).collect();
         verdicts.sort_by_key(|verdict| -verdict.saved);
-        let mut parts: Vec<_> = verdicts.iter().map(SessionVerdict::percent).collect();
+        let mut parts: Vec<_> = verdicts.iter().map(|verdict| percent(verdict.saved, verdict.paid)).collect();
         parts.sort_by(f64::total_cmp);
         let large = verdicts.iter().filter(|verdict| verdict.paid.0 >= DOLLAR);
         let most = verdicts.iter().take(N_NAMED).filter(|verdict| verdict.saved > 0).cloned().collect();
@@ -97,19 +97,13 @@ impl Verdict {
             saved: verdicts.iter().map(|verdict| verdict.saved).sum(),
             median: parts.get(parts.len() / 2).copied().unwrap_or_default(),
             dearer: verdicts.iter().filter(|verdict| verdict.saved < 0).count(),
-            worst: large.map(|verdict| -verdict.percent()).fold(0.0, f64::max),
+            worst: large.map(|verdict| -percent(verdict.saved, verdict.paid)).fold(0.0, f64::max),
             faults: runs().map(|(_, run)| run.outcome.regret.faults).sum(),
             answers: runs().map(|(_, run)| run.outcome.regret.answers).sum(),
             most,
             least,
             lines_skipped: billed().map(|played| played.lines_skipped).sum(),
         })
-    }
-}
-
-impl SessionVerdict {
-    fn percent(&self) -> f64 {
-        percent(self.saved, self.paid)
     }
 }
 
@@ -139,8 +133,8 @@ impl fmt::Display for Verdict {
         let rate = super::regret::percent(*faults as u64, (*answers).max(1) as u64);
         writeln!(f, "texts asked for again:           {:>10}  {rate:.2} in 100 answers", grouped(*faults))?;
         for (what, verdicts) in [("most", most), ("least", least)] {
-            for verdict @ SessionVerdict { name, paid, saved } in verdicts {
-                let (part, paid) = (format!("{:.1} %", verdict.percent()), paid.to_string());
+            for SessionVerdict { name, paid, saved } in verdicts {
+                let (part, paid) = (format!("{:.1} %", percent(*saved, *paid)), paid.to_string());
                 writeln!(f, "  {what:5} saved: {:>10} of {paid:>10}  {part:>8}  {name}", Change(*saved))?;
             }
         }

@@ -45,15 +45,13 @@ struct Side {
     before: Option<SentRequest>,
 }
 
-/// The originals that the last request names.
-#[derive(Debug, Default)]
-struct Originals {
-    n_named: usize,
-    n_equal: usize,
-    /// The URL of the longest one, what the agent has, and what abridge gives.
-    longest: Option<(String, String, Bytes)>,
-    /// The different ones, by their address: the length of each.
-    distinct: BTreeSet<(String, usize)>,
+/// An original that the last request names.
+#[derive(Debug)]
+struct Original {
+    path: String,
+    /// What the agent has, and what abridge gives.
+    known: String,
+    given: Bytes,
 }
 
 /// An answer with an error.
@@ -98,7 +96,7 @@ impl Player {
         let originals = self.read_back(&to_abridge)?;
         self.print_totals(&sides, &originals)?;
         let [_, abridged] = sides;
-        if abridged.n_ok < self.session.turns.len() || originals.n_equal < originals.n_named {
+        if abridged.n_ok < self.session.turns.len() || !originals.iter().all(Original::is_equal) {
             let failed = "the demo failed: abridge did not do what it demonstrates; please report this";
             return Ok(refuse(&anyhow!(failed)));
         }
@@ -155,8 +153,8 @@ impl Player {
     }
 
     /// Reads back every original that the last request names, and compares it with what the agent has.
-    fn read_back(&self, abridge: &RunningProxy) -> anyhow::Result<Originals> {
-        let mut originals = Originals::default();
+    fn read_back(&self, abridge: &RunningProxy) -> anyhow::Result<Vec<Original>> {
+        let mut originals = Vec::new();
         let last = self.upstream.last_request();
         let dialect = dialect::of_body(&last);
         let conversation = dialect.parse(&last)?;
@@ -169,26 +167,23 @@ impl Player {
             // A result that was not edited may contain such a URL, too.
             let Some(original) = original.filter(|original| **original != text) else { continue };
             let Some(path) = recalled_path(&text) else { continue };
-            let body = Bytes::from(abridge.get(path)?.body);
-            originals.n_named += 1;
-            originals.n_equal += usize::from(body == *original);
-            originals.distinct.insert((path.to_owned(), body.len()));
-            if originals.longest.as_ref().is_none_or(|(_, longest, _)| longest.len() < original.len()) {
-                originals.longest = Some((format!("{RECALL_URL}{path}"), original.clone(), body));
-            }
+            let given = abridge.get(path)?.body.into();
+            originals.push(Original { path: path.to_owned(), known: original.clone(), given });
         }
         Ok(originals)
     }
 
-    fn print_totals(&mut self, sides: &[Side; 2], originals: &Originals) -> anyhow::Result<()> {
+    fn print_totals(&mut self, sides: &[Side; 2], originals: &[Original]) -> anyhow::Result<()> {
         let (output, n_turns) = (&mut self.output, self.session.turns.len());
-        if let Some((url, original, body)) = &originals.longest {
+        // Of equal ones, the first.
+        if let Some(longest) = originals.iter().rev().max_by_key(|original| original.known.len()) {
+            let Original { path, known, given } = longest;
             output.print(Style::Plain, "")?;
             output.print(Style::Strong, "one original, read back")?;
-            output.print(Style::Plain, &format!("  GET {url}"))?;
-            output.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(original.as_bytes())))?;
-            let verdict = if body == original { "equal, byte by byte" } else { "NOT EQUAL" };
-            output.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(body)))?;
+            output.print(Style::Plain, &format!("  GET {RECALL_URL}{path}"))?;
+            output.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(known.as_bytes())))?;
+            let verdict = if longest.is_equal() { "equal, byte by byte" } else { "NOT EQUAL" };
+            output.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(given)))?;
         }
         output.print(Style::Plain, "")?;
         output.print(Style::Strong, &format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
@@ -199,11 +194,19 @@ impl Player {
         both("sent upstream in all, tokens", &|side| grouped(side.tokens))?;
         both("unchanged prefix, tokens", &|side| grouped(side.shared))?;
         both("requests that change the prefix", &|side| grouped(side.changed))?;
-        let stored: usize = originals.distinct.iter().map(|(_, length)| length).sum();
+        let distinct: BTreeSet<_> = originals.iter().map(|original| (&original.path, original.given.len())).collect();
+        let stored: usize = distinct.iter().map(|(_, length)| length).sum();
+        let n_equal = originals.iter().filter(|original| original.is_equal()).count();
         output.figure("taken out and stored, bytes", "", &grouped(stored))?;
-        output.figure("placeholders in the last request", "", &grouped(originals.n_named))?;
-        output.figure("their originals read back, equal", "", &grouped(originals.n_equal))?;
+        output.figure("placeholders in the last request", "", &grouped(originals.len()))?;
+        output.figure("their originals read back, equal", "", &grouped(n_equal))?;
         Ok(())
+    }
+}
+
+impl Original {
+    fn is_equal(&self) -> bool {
+        self.given == self.known
     }
 }
 

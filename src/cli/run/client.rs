@@ -17,27 +17,23 @@ use crate::upstream::target::BaseUrl;
 /// A client, and its base URLs without abridge.
 #[derive(Debug)]
 pub(super) struct Client {
-    kind: Kind,
     // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
+    // The variables that name the former, and its usual path.
+    openai_variables: &'static [&'static str],
+    openai_path: &'static str,
     // What says where the latter is.
     host: ClaudeHost,
+    /// Of Codex, which reads no variable, the key of its settings for the base URL of its provider; none of a provider without
+    /// one.
+    codex_key: Option<String>,
+    /// Whether the settings of Claude Code name a base URL, which wins over the variable.
+    settings_win: bool,
 }
 
-/// The clients that need more than the usual variables.
-#[derive(Debug, Eq, PartialEq)]
-enum Kind {
-    /// Codex reads no variable. The key of its settings for the base URL of its provider; none of a provider without one.
-    Codex(Option<String>),
-    /// Claude Code. Its settings may name a base URL, which wins over the variable.
-    ClaudeCode {
-        settings_name_url: bool,
-    },
-    /// Goose, which has its own variables.
-    Goose,
-    Other,
-}
+/// The variables of most clients of the API of OpenAI.
+const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];
 
 /// The variables that lead a client's requests to a proxy.
 const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
@@ -48,10 +44,13 @@ impl Client {
     /// The client that a program is, by its name, with what its variables and its settings say.
     pub(super) fn of(program: &OsStr, variables: &Variables, config: &Config) -> Result<Self, ConfigError> {
         let mut client = Self {
-            kind: Kind::Other,
-            openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
+            openai: variables.base_url(&OPENAI_VARIABLES)?,
             anthropic: variables.base_url(&[BASE_URL])?,
+            openai_variables: &OPENAI_VARIABLES,
+            openai_path: "/v1",
             host: ClaudeHost::of(|_| None),
+            codex_key: None,
+            settings_win: false,
         };
         match Path::new(program).file_stem().and_then(OsStr::to_str) {
             Some("codex") => client.read_codex(variables),
@@ -59,9 +58,10 @@ impl Client {
             // Its base URL for Anthropic has the version.
             Some("opencode") => client.host.path = "/v1",
             Some("goose") => {
-                client.kind = Kind::Goose;
-                client.openai = variables.base_url(&["OPENAI_HOST"])?;
-                client.anthropic = variables.base_url(&["ANTHROPIC_HOST"])?;
+                (client.openai_variables, client.openai_path) = (&["OPENAI_HOST"], "");
+                client.host.variable = "ANTHROPIC_HOST";
+                client.openai = variables.base_url(client.openai_variables)?;
+                client.anthropic = variables.base_url(&[client.host.variable])?;
             }
             _ => {}
         }
@@ -89,12 +89,8 @@ impl Client {
 
     /// The variables that lead the client to abridge at `url`.
     pub(super) fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        let openai = self.openai_base(url);
-        if self.kind == Kind::Goose {
-            return vec![("OPENAI_HOST", openai), ("ANTHROPIC_HOST", self.anthropic_base(url))];
-        }
-        let anthropic = self.anthropic_variables(url);
-        [("OPENAI_BASE_URL", openai.clone()), ("OPENAI_API_BASE", openai)].into_iter().chain(anthropic).collect()
+        let openai = self.openai_variables.iter().map(|name| (*name, self.openai_base(url)));
+        openai.chain(self.anthropic_variables(url)).collect()
     }
 
     fn anthropic_variables(&self, url: &str) -> impl Iterator<Item = (&'static str, String)> {
@@ -104,20 +100,19 @@ impl Client {
 
     /// The arguments that lead the client to abridge at `url`; they precede its own.
     pub(super) fn arguments(&self, url: &str) -> Vec<String> {
-        match &self.kind {
-            Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
-            Kind::ClaudeCode { settings_name_url: true } => {
-                let variables = self.anthropic_variables(url).map(|(name, value)| format!("{name:?}:{value:?}"));
-                let env = variables.collect::<Vec<_>>().join(",");
-                vec!["--settings".to_owned(), format!("{{\"env\":{{{env}}}}}")]
-            }
-            _ => Vec::new(),
+        if let Some(key) = &self.codex_key {
+            return vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))];
         }
+        if !self.settings_win {
+            return Vec::new();
+        }
+        let variables = self.anthropic_variables(url).map(|(name, value)| format!("{name:?}:{value:?}"));
+        let env = variables.collect::<Vec<_>>().join(",");
+        vec!["--settings".to_owned(), format!("{{\"env\":{{{env}}}}}")]
     }
 
     fn openai_base(&self, url: &str) -> String {
-        let default = if self.kind == Kind::Goose { "" } else { "/v1" };
-        format!("{url}{}", self.openai.as_ref().map_or(default, path_of))
+        format!("{url}{}", self.openai.as_ref().map_or(self.openai_path, path_of))
     }
 
     fn anthropic_base(&self, url: &str) -> String {
@@ -134,7 +129,7 @@ impl Client {
             // Codex splits a key at each full stop.
             Some(name) => (url.is_some() && !name.contains('.')).then(|| format!("model_providers.{name}.base_url")),
         };
-        (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.get_ref().parse().ok()));
+        (self.codex_key, self.openai) = (key, url.and_then(|url| url.get_ref().parse().ok()));
     }
 
     fn read_claude(&mut self, variables: &Variables) -> Result<(), ConfigError> {
@@ -149,9 +144,8 @@ impl Client {
         };
         self.host = ClaudeHost::of(value);
         let ClaudeHost { variable, url, excluded, .. } = &self.host;
-        let settings_name_url = in_settings(variable).or(excluded.and_then(in_settings)).is_some();
+        self.settings_win = in_settings(variable).or(excluded.and_then(in_settings)).is_some();
         self.anthropic = url.as_ref().and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
-        self.kind = Kind::ClaudeCode { settings_name_url };
         Ok(())
     }
 }

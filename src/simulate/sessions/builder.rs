@@ -35,7 +35,8 @@ pub(super) struct Builder<'a> {
     host: Option<&'static str>,
     #[default(&|_| false)]
     is_elsewhere: IsElsewhere<'a>,
-    model: Option<Arc<str>>,
+    /// The model of the requests from here on.
+    pub(super) model: Option<Arc<str>>,
     pub(super) window: Option<usize>,
     /// The messages, with commas between.
     elements: Vec<u8>,
@@ -84,13 +85,6 @@ impl AnswerChars {
 impl<'a> Builder<'a> {
     pub(super) fn new(keys: [&'static str; 2], host: Option<&'static str>, is_elsewhere: IsElsewhere<'a>) -> Self {
         Self { keys, host, is_elsewhere, ..Self::default() }
-    }
-
-    /// The model of the requests from here on.
-    pub(super) fn set_model(&mut self, model: &str) {
-        if self.model.as_deref() != Some(model) {
-            self.model = Some(model.into());
-        }
     }
 
     /// The next message.

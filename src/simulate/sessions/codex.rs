@@ -94,7 +94,7 @@ impl Reader<'_> {
         match line.r#type {
             "turn_context" => {
                 let context: Context<'_> = serde_json::from_str(payload).ok()?;
-                context.model.into_iter().for_each(|model| self.builder.set_model(model));
+                self.builder.model = context.model.map(Into::into).or(self.builder.model.take());
             }
             "response_item" => self.item(payload, at)?,
             "event_msg" => {
