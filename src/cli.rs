@@ -29,7 +29,6 @@ pub mod health;
 pub mod mcp;
 pub mod models;
 pub mod overview;
-pub mod replay;
 pub mod rewrite;
 pub mod run;
 pub mod savings;
@@ -74,7 +73,7 @@ pub enum Command {
     /// Print a request body with a summary in place of its old messages; calls the upstream for the summary.
     Summarize(rewrite::BodyArgs),
     /// Run recorded requests through the present settings and compare: exit code 0 if nothing differs, else 1.
-    Replay(replay::Args),
+    Replay(rewrite::ReplayArgs),
     /// Run transcripts through policies and compare tokens, cost and cache hits.
     Simulate(simulate::Args),
     /// Check the settings and print those in effect, with secrets masked.

@@ -61,7 +61,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let config = config?;
             cli::rewrite::summarize(&args, |body| app::manual_summary::summarize(&sources, &config, body))
         }
-        Command::Replay(args) => cli::replay::run(&args, &config?, replay_policy),
+        Command::Replay(args) => cli::rewrite::replay(&args, &config?, replay_policy),
         Command::Simulate(args) => {
             let config = config?;
             cli::simulate::run(args, &sources, &config, || {

@@ -22,11 +22,9 @@ use crate::store::{Clock, RedbStore, Settings, Store};
 use crate::telemetry::Colour;
 use crate::upstream::routes::DialectName;
 
-mod output;
 mod player;
 
-use output::Output;
-use player::Player;
+use player::{Output, Player};
 
 /// Arguments of `demo`.
 #[derive(clap::Args, Clone, Debug)]

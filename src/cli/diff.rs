@@ -91,7 +91,9 @@ impl Document<Request> {
         out.write_title(&self.request.to_text());
         match &self.content {
             None => {
-                changes.iter().for_each(|change| out.write_note(&change.to_text()));
+                for change in changes {
+                    out.write_note(&change.to_text());
+                }
                 if let Some(n_more @ 1..) = n_changes.checked_sub(changes.len()) {
                     out.write_note(&format!("and {n_more} changes more"));
                 }
@@ -99,7 +101,9 @@ impl Document<Request> {
             Some(Content { messages }) => {
                 let (same, changed): (Vec<_>, Vec<_>) =
                     messages.iter().partition(|message| message.state == State::Same);
-                changed.into_iter().for_each(|message| self.write_message(message, &mut out));
+                for message in changed {
+                    self.write_message(message, &mut out);
+                }
                 out.write_note(&format!("{} messages went on as they came", same.len()));
             }
         }

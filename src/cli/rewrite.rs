@@ -1,4 +1,5 @@
-//! `abridge rewrite` and `abridge summarize`: print a request body as the proxy would send it.
+//! `abridge rewrite` and `abridge summarize`: print a request body as the proxy would send it. `abridge replay`: compares
+//! recorded ones.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,6 +13,9 @@ use crate::dialect;
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
+use crate::planner::Planner;
+use crate::replay::{Replay, ReplayPolicy};
+use crate::upstream::routes::Routes;
 
 /// Arguments of `rewrite` and `summarize`.
 #[derive(clap::Args, Debug)]
@@ -29,6 +33,20 @@ pub struct Args {
     #[command(flatten)]
     body: BodyArgs,
     /// Edit under policies.NAME [default: the policy of the upstream that the request goes to]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+}
+
+/// Arguments of `replay`.
+#[derive(clap::Args, Debug)]
+pub struct ReplayArgs {
+    /// Folders with recorded exchanges, at any depth
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Replay under policies.NAME [default: the policy of the upstream that each request goes to]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
 }
@@ -74,6 +92,17 @@ pub fn summarize(
     }
     print(&edited.body)?;
     args.report(&edited)
+}
+
+/// Prints the differences. `choose` decides whether these settings override the policies in the folders.
+pub fn replay(args: &ReplayArgs, config: &Config, choose: fn(Routes<Planner>) -> ReplayPolicy) -> anyhow::Result<Exit> {
+    // The address of abridge comes from the recording.
+    let planners = config.planners(args.policy.as_deref(), None, config.meter(), Keys::well_known())?;
+    let policy = if args.policy.is_some() { ReplayPolicy::Explicit(planners) } else { choose(planners) };
+    let replay = Replay::run(&args.dirs, &policy);
+    let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };
+    print([text, "\n".to_owned()])?;
+    Ok(if replay.is_clean() { Exit::Ok } else { Exit::No })
 }
 
 impl BodyArgs {

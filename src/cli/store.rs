@@ -318,7 +318,8 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             }
             copy(&file, &*engine).await?
         }
-        (None, Some(path)) => {
+        (None, to) => {
+            let path = to.as_deref().context("--from or --to")?;
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
             if path.exists() {
@@ -326,7 +327,6 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             }
             copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
         }
-        (None, None) => Copied::default(),
     };
     let Copied { payloads, bytes, summaries, left_out } = copied;
     print([format!(

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Stdout, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use serde::Deserialize;
 
 use super::RECALL_URL;
-use super::output::{HEADS, Output, Style};
 use crate::cli::client::{Response, RunningProxy};
 use crate::cli::{Exit, refuse};
 use crate::config::Config;
@@ -18,6 +19,7 @@ use crate::conversation::BlockKind;
 use crate::demo::{Refusal, Session, Upstream};
 use crate::dialect::{self, strings};
 use crate::simulate::sent_request::SentRequest;
+use crate::telemetry::Colour;
 use crate::units::grouped;
 use crate::upstream::routes::DialectName;
 
@@ -276,4 +278,110 @@ fn recalled_path(text: &str) -> Option<&str> {
 fn length_and_hash(text: &[u8]) -> String {
     let hash = blake3::hash(text).to_hex();
     format!("{:>7} bytes, blake3 {}…", grouped(text.len()), hash.get(..16).unwrap_or_default())
+}
+
+// === output: 80 columns, plain or in colour ===
+
+/// The writer of the table.
+#[derive(Debug)]
+pub(super) struct Output {
+    out: Stdout,
+    colour: Colour,
+    row_pause: Duration,
+}
+
+/// The style of a piece of text, as terminals number it.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+enum Style {
+    Plain = 0,
+    Strong = 1,
+    Aside = 2,
+    Bad = 31,
+    Good = 32,
+}
+
+/// The heads of the columns.
+const HEADS: &str = "turn  what is new          bytes  direct (tokens)              abridge (tokens)";
+
+/// The widths of the columns, in characters.
+const TITLE_COLUMNS: usize = 19;
+const DIRECT_COLUMNS: usize = 27;
+
+/// The longest line, in characters.
+const LINE_COLUMNS: usize = 80;
+
+/// The pause after a note, in row pauses.
+const NOTE_PAUSE_ROWS: u32 = 8;
+
+impl Output {
+    /// `row_pause` is the pause after each row.
+    pub(super) fn new(colour: Colour, row_pause: Duration) -> Self {
+        Self { out: io::stdout(), colour, row_pause }
+    }
+
+    /// Prints lines in a style.
+    fn print(&mut self, style: Style, text: &str) -> io::Result<()> {
+        let text = self.styled(style, text);
+        writeln!(self.out, "{text}")
+    }
+
+    /// Prints a row: the turn, and the two outcomes.
+    fn row(
+        &mut self,
+        (turn, title, bytes): (usize, &str, usize),
+        [direct, abridge]: [(Style, String); 2],
+    ) -> io::Result<()> {
+        let direct = self.styled(direct.0, &format!("{:<DIRECT_COLUMNS$}", direct.1));
+        let abridge = self.styled(abridge.0, &abridge.1);
+        let (title, bytes) = (shortened(title, TITLE_COLUMNS), grouped(bytes));
+        writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")?;
+        thread::sleep(self.row_pause);
+        Ok(())
+    }
+
+    /// Prints a note about the row before.
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        let mut sign = '↳';
+        for line in wrapped(text, LINE_COLUMNS - 8) {
+            self.print(Style::Aside, &format!("      {sign} {line}"))?;
+            sign = ' ';
+        }
+        thread::sleep(self.row_pause * NOTE_PAUSE_ROWS);
+        Ok(())
+    }
+
+    /// Prints a figure for each column.
+    fn figure(&mut self, name: &str, direct: &str, abridge: &str) -> io::Result<()> {
+        writeln!(self.out, "  {name:<34}{direct:>16}{abridge:>18}")
+    }
+
+    /// The text in a style, if colour is on.
+    fn styled(&self, style: Style, text: &str) -> String {
+        match style as u8 {
+            code @ 1.. if self.colour == Colour::On => format!("\x1b[{code}m{text}\x1b[0m"),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// A text cut to `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let beginning: String = text.chars().take(most - 1).collect();
+    format!("{}…", beginning.trim_end())
+}
+
+/// The lines of a text, broken between words.
+fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= most) {
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

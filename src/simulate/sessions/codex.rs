@@ -130,7 +130,7 @@ impl Reader<'_> {
         if let Some(window) = model_context_window {
             self.builder.window = Some(window).filter(|window| *window > 0);
         }
-        let total = total_token_usage.and_then(|usage| usage.total_tokens).unwrap_or_default();
+        let total = total_token_usage.and_then(|usage| usage.total).unwrap_or_default();
         if total != 0 && std::mem::replace(&mut self.total, total) == total {
             return;
         }

@@ -29,7 +29,8 @@ pub(super) struct Tokens {
     cache_creation: Option<ByLifetime>,
     thoughts: Option<u64>,
     tool: Option<u64>,
-    pub(super) total_tokens: Option<u64>,
+    #[serde(rename = "total_tokens")]
+    pub(super) total: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
