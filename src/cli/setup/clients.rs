@@ -177,49 +177,41 @@ pub(super) struct Displaced {
     upstream: String,
 }
 
-/// How a client forms its paths.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
-    /// The base URL has the version.
-    Versioned,
-    /// The client adds `/v1`.
-    Host,
-}
-
 /// The base URLs in the settings of a client, other than abridge at `url`.
 pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, url: &str) -> Vec<Displaced> {
     use Api::{Anthropic, OpenAi};
-    use Form::{Host, Versioned};
     let set = |names: &[&str]| variables.first_set(names).ok().flatten().map(|(_, value)| value.to_owned());
     let in_profile = |names: &[&str]| edit::assigned(text, names).or_else(|| set(names));
-    let one = |api, form, url: Option<String>| url.map(|url| (api, form, url));
+    // A client's base URL has the version, or the client adds `/v1` to it.
+    let versioned = |api, url: Option<String>| url.map(|url| (api, url.trim_end_matches('/').to_owned(), url));
+    let host = |api, url: Option<String>| url.map(|url| (api, with_version(&url), url));
     let found: Vec<_> = match client {
-        Client::Codex => vec![one(OpenAi, Versioned, edit::codex_url(text))],
+        Client::Codex => vec![versioned(OpenAi, edit::codex_url(text))],
         Client::ClaudeCode => {
-            let host = claude_host(text, variables);
-            vec![one(Anthropic, if host.variable == BASE_URL { Host } else { Versioned }, host.url)]
+            let ClaudeHost { variable, url, .. } = claude_host(text, variables);
+            vec![if variable == BASE_URL { host(Anthropic, url) } else { versioned(Anthropic, url) }]
         }
         Client::Opencode => [(OpenAi, "openai"), (Anthropic, "anthropic")]
-            .map(|(api, name)| one(api, Versioned, jsonc::get(text, &["provider", name, "options", "baseURL"])))
+            .map(|(api, name)| versioned(api, jsonc::get(text, &["provider", name, "options", "baseURL"])))
             .into(),
-        Client::Aider => vec![one(OpenAi, Versioned, edit::yaml_value(text, "openai-api-base"))],
+        Client::Aider => vec![versioned(OpenAi, edit::yaml_value(text, "openai-api-base"))],
         Client::Goose => vec![
-            one(OpenAi, Host, edit::yaml_value(text, "OPENAI_HOST")),
-            one(Anthropic, Host, edit::yaml_value(text, "ANTHROPIC_HOST")),
+            host(OpenAi, edit::yaml_value(text, "OPENAI_HOST")),
+            host(Anthropic, edit::yaml_value(text, "ANTHROPIC_HOST")),
         ],
         Client::Continue => {
             let api = |maker: &str| if maker == "anthropic" { Anthropic } else { OpenAi };
             let bases = edit::continue_bases(text).into_iter();
-            bases.map(|(maker, url)| one(api(&maker), Versioned, Some(url))).collect()
+            bases.map(|(maker, url)| versioned(api(&maker), Some(url))).collect()
         }
         Client::Shell => vec![
-            one(OpenAi, Versioned, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
-            one(Anthropic, Host, in_profile(&[BASE_URL])),
+            versioned(OpenAi, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
+            host(Anthropic, in_profile(&[BASE_URL])),
         ],
         _ => Vec::new(),
     };
     let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));
-    let found = found.map(|(api, form, url)| Displaced { client, api, upstream: as_upstream(&url, form), url });
+    let found = found.map(|(api, upstream, url)| Displaced { client, api, url, upstream });
     let mut displaced: Vec<_> = found.collect();
     displaced.dedup();
     displaced
@@ -275,10 +267,11 @@ fn named_by_settings(config: &Config, api: Api) -> Option<String> {
     Some(url.to_string())
 }
 
-fn as_upstream(url: &str, form: Form) -> String {
+/// A base URL to which a client adds `/v1`, as an upstream of abridge.
+fn with_version(url: &str) -> String {
     let bare = url.trim_end_matches('/');
     let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    if form == Form::Host && has_path { format!("{bare}/v1") } else { bare.to_owned() }
+    if has_path { format!("{bare}/v1") } else { bare.to_owned() }
 }
 
 fn is_below(url: &str, folder: &str) -> bool {

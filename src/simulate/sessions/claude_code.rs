@@ -7,7 +7,6 @@
 //! 200,000. Older versions recorded the count of output tokens at the beginning of the answer (`stop_reason` is null on all its
 //! lines), and it is estimated then: [`estimated_output`].
 
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde::Deserialize;
@@ -72,6 +71,8 @@ struct Lengths<'a> {
 /// The conversation with the user, or with a sub-agent.
 struct Chain<'a> {
     conversation: Conversation<'a>,
+    /// The hash of the name of the agent, if it has one.
+    agent: Option<u64>,
     chars: AnswerChars,
     is_final: bool,
 }
@@ -80,11 +81,10 @@ struct Reader<'a> {
     is_elsewhere: IsElsewhere<'a>,
     /// The first one is the conversation with the user.
     chains: Vec<Chain<'a>>,
-    agents: HashMap<u64, usize>,
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let mut reader = Reader { is_elsewhere, chains: Vec::new(), agents: HashMap::new() };
+    let mut reader = Reader { is_elsewhere, chains: Vec::new() };
     reader.chains.push(reader.new_chain());
     let skipped = lines::each_line(lines::MAX_LINE, file, |line| {
         serde_json::from_slice(line).is_ok_and(|line| reader.line(&line))
@@ -99,7 +99,7 @@ pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<
 impl<'a> Reader<'a> {
     fn new_chain(&self) -> Chain<'a> {
         let conversation = Conversation::new(Some(HOST), self.is_elsewhere);
-        Chain { conversation, chars: AnswerChars::default(), is_final: false }
+        Chain { conversation, agent: None, chars: AnswerChars::default(), is_final: false }
     }
 
     /// Takes a line. False if it is not understood.
@@ -141,18 +141,14 @@ impl<'a> Reader<'a> {
             return 0;
         }
         let agent = line.agent_id.map(id_of);
-        let is_of_parent = |chain: &Chain<'_>| line.parent_uuid.is_some_and(|parent| chain.conversation.has(parent));
-        let known = match agent {
-            Some(agent) => self.agents.get(&agent).copied(),
-            None => self.chains.iter().position(is_of_parent).filter(|chain| *chain > 0),
+        let is_it = |chain: &Chain<'_>| match agent {
+            Some(_) => chain.agent == agent,
+            None => line.parent_uuid.is_some_and(|parent| chain.conversation.has(parent)),
         };
+        let known = self.chains.iter().skip(1).position(is_it).map(|n| n + 1);
         known.unwrap_or_else(|| {
-            self.chains.push(self.new_chain());
-            let n = self.chains.len() - 1;
-            if let Some(agent) = agent {
-                self.agents.insert(agent, n);
-            }
-            n
+            self.chains.push(Chain { agent, ..self.new_chain() });
+            self.chains.len() - 1
         })
     }
 }
