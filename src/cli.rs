@@ -1,6 +1,6 @@
 //! The command line: arguments, help texts, exit codes, and one submodule per command. `serve` runs in [`crate::app`].
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
 use self::client::ClientError;
-use crate::config::{ConfigError, Flags, MissingError, Sources};
+use crate::config::{Config, ConfigError, Environment, Flags, MissingError, Sources};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
@@ -19,8 +19,6 @@ use crate::store::{OpenError, StoreError, engine};
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
-pub mod check_config;
-mod claude_code;
 pub mod client;
 pub mod demo;
 pub mod diff;
@@ -28,11 +26,9 @@ pub mod doctor;
 mod escape;
 pub mod explain;
 pub mod health;
-mod judge;
 pub mod mcp;
 pub mod models;
 pub mod overview;
-pub mod replay;
 pub mod rewrite;
 pub mod run;
 pub mod savings;
@@ -42,12 +38,10 @@ pub mod show;
 pub mod simulate;
 pub mod status;
 pub mod store;
-pub mod summarize;
-mod temp_folder;
 
 /// Repairs and shortens the conversations of agents in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
-#[command(name = "abridge", version, about, after_help = include_str!("cli/help/abridge.txt"))]
+#[command(name = "abridge", version, about)]
 pub struct Cli {
     /// The settings file [default: proxy.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Settings")]
@@ -64,60 +58,43 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the proxy (also without a command).
-    #[command(after_help = include_str!("cli/help/serve.txt"))]
     Serve(ServeArgs),
     /// Run a command with its own abridge, which ends with it: the exit code is the command's.
-    #[command(after_help = include_str!("cli/help/run.txt"))]
     Run(run::Args),
     /// Point the settings of clients at abridge, as a diff that is written when you agree; --undo takes it back.
-    #[command(after_help = include_str!("cli/help/setup.txt"))]
     Setup(setup::Args),
     /// Have systemd start abridge when you log in.
-    #[command(subcommand, after_help = include_str!("cli/help/service.txt"))]
+    #[command(subcommand)]
     Service(service::Command),
     /// Show an agent's session with and without abridge, on this machine alone and without a key.
-    #[command(after_help = include_str!("cli/help/demo.txt"))]
     Demo(demo::Args),
     /// Print a request body as it would be sent upstream; no upstream is needed.
-    #[command(after_help = include_str!("cli/help/rewrite.txt"))]
     Rewrite(rewrite::Args),
     /// Print a request body with a summary in place of its old messages; calls the upstream for the summary.
-    #[command(after_help = include_str!("cli/help/summarize.txt"))]
     Summarize(rewrite::BodyArgs),
     /// Run recorded requests through the present settings and compare: exit code 0 if nothing differs, else 1.
-    #[command(after_help = include_str!("cli/help/replay.txt"))]
-    Replay(replay::Args),
+    Replay(rewrite::ReplayArgs),
     /// Run transcripts through policies and compare tokens, cost and cache hits.
-    #[command(after_help = include_str!("cli/help/simulate.txt"))]
     Simulate(simulate::Args),
     /// Check the settings and print those in effect, with secrets masked.
     CheckConfig,
     /// Print what a setting does, its values and its default.
-    #[command(after_help = include_str!("cli/help/explain.txt"))]
     Explain(explain::Args),
     /// Check everything that abridge depends on and suggest a fix for each fault: exit code 0 if there is none, else 1.
-    #[command(after_help = include_str!("cli/help/doctor.txt"))]
     Doctor(OutputArgs),
     /// Print the context windows and encodings that are known for models, and their sources.
-    #[command(after_help = include_str!("cli/help/models.txt"))]
     Models(models::Args),
     /// Check that a running proxy is alive: exit code 0 if so, else 1.
-    #[command(after_help = include_str!("cli/help/health.txt"))]
     Health(health::Args),
     /// Print what the edits have saved, by day, model, client or policy.
-    #[command(after_help = include_str!("cli/help/savings.txt"))]
     Savings(savings::Args),
     /// Print the state of a running proxy: requests, tokens, savings, failures.
-    #[command(after_help = include_str!("cli/help/status.txt"))]
     Status(status::Args),
     /// Print an original that was taken out of a conversation; reads it from a running proxy.
-    #[command(after_help = include_str!("cli/help/show.txt"))]
     Show(show::Args),
     /// Serve the tools that read originals back over standard input and output, for clients that start MCP servers.
-    #[command(after_help = include_str!("cli/help/mcp.txt"))]
     Mcp(mcp::Args),
     /// Print what the edits changed in a request, message by message; reads it from a running proxy.
-    #[command(after_help = include_str!("cli/help/diff.txt"))]
     Diff(diff::Args),
     /// Print a script that completes abridge's arguments in a shell.
     Completions {
@@ -132,7 +109,7 @@ pub enum Command {
         folder: PathBuf,
     },
     /// List, print, back up, sweep, compact or copy the contents of the store. No proxy may have its file open, except for a backup.
-    #[command(subcommand, after_help = include_str!("cli/help/store.txt"))]
+    #[command(subcommand)]
     Store(store::Command),
 }
 
@@ -222,21 +199,16 @@ impl Cli {
     }
 
     fn checked(self) -> Result<Self, clap::Error> {
-        match self.command {
-            Some(Command::Serve(_) | Command::Run(_)) | None => Ok(self),
+        let wrong = match self.command {
+            Some(Command::Serve(_) | Command::Run(_)) | None => return Ok(self),
             Some(Command::Store(_)) if self.flags.dry_run => {
-                Err(Self::command_for_errors("--dry-run is about requests; abridge store ls and stats change nothing"))
+                "--dry-run is about requests; abridge store ls and stats change nothing"
             }
-            Some(Command::Demo(_)) if self.has_settings() => {
-                Err(Self::command_for_errors("the demo has its own settings and accepts no others"))
-            }
-            Some(_) if self.serve.record.is_none() => Ok(self),
-            Some(_) => Err(Self::command_for_errors("--record is only accepted by serve and run")),
-        }
-    }
-
-    fn command_for_errors(message: &str) -> clap::Error {
-        <Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, message)
+            Some(Command::Demo(_)) if self.has_settings() => "the demo has its own settings and accepts no others",
+            Some(_) if self.serve.record.is_none() => return Ok(self),
+            Some(_) => "--record is only accepted by serve and run",
+        };
+        Err(<Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, wrong))
     }
 }
 
@@ -252,6 +224,9 @@ const ACTS: [(&str, &str); 5] = [
     ("dry_run", "serve run setup service check-config"),
 ];
 
+/// The examples of each command, below its name.
+const EXAMPLES: &str = include_str!("cli/help.txt");
+
 /// Examples come first.
 const HELP: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
@@ -259,10 +234,17 @@ const HELP: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}{a
 fn shown() -> clap::Command {
     let mut command = <Cli as CommandFactory>::command();
     command.build(); // gives each command the flags of settings
-    command.help_template(HELP).mut_subcommands(|command| {
+    command.help_template(HELP).after_help(section(EXAMPLES, "abridge")).mut_subcommands(|command| {
         let name = command.get_name().to_owned();
-        with_flags_of(command, &name)
+        let examples = section(EXAMPLES, &name);
+        with_flags_of(if examples.is_empty() { command } else { command.after_help(examples) }, &name)
     })
+}
+
+/// The text below a head `== name`, where several are in one file; empty without one.
+fn section(texts: &'static str, name: &str) -> &'static str {
+    let mut texts = texts.split("== ").filter_map(|text| text.split_once('\n'));
+    texts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
 }
 
 /// Hides the flags that do not act on the command of this name.
@@ -273,6 +255,13 @@ fn with_flags_of(command: clap::Command, name: &str) -> clap::Command {
         if acts { arg } else { arg.hide(true) }
     });
     command.help_template(HELP).mut_subcommands(|command| with_flags_of(command, name))
+}
+
+/// Prints the settings in effect, as TOML. Fails if they are invalid, or if an environment variable that they name is missing.
+pub fn check_config(sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+    Environment::read(&sources.variables, config)?;
+    let clear_tool_results = config.clear_tool_results.written_out();
+    print([Config { clear_tool_results, ..config.clone() }.to_toml()?])
 }
 
 /// Prints the script of a shell.
@@ -361,6 +350,11 @@ impl OutputArgs {
 
 fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+/// Whether standard output is a terminal whose user wants colour.
+fn wants_colour(sources: &Sources) -> Result<bool, ConfigError> {
+    Ok(io::stdout().is_terminal() && !sources.variables.wants_plain_text()?)
 }
 
 /// The runtime of a command that waits for something.

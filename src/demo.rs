@@ -77,24 +77,21 @@ impl Session {
 
     fn body(&self, dialect: DialectName) -> Value {
         let Self { model, instructions, .. } = self;
-        let turns = || self.turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), dialect));
+        let turns = self.turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), dialect));
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.definition(dialect)).collect();
+        let is_chat = dialect == DialectName::ChatCompletions;
+        let system = is_chat.then(|| json!({"role": "system", "content": instructions}));
+        let messages: Vec<_> = system.into_iter().chain(turns).collect();
         match dialect {
-            DialectName::ChatCompletions => {
-                let mut messages = vec![json!({"role": "system", "content": instructions})];
-                messages.extend(turns());
-                json!({"model": model, "tools": tools, "messages": messages})
-            }
+            DialectName::ChatCompletions => json!({"model": model, "tools": tools, "messages": messages}),
             DialectName::Responses => {
-                let input: Vec<_> = turns().collect();
-                json!({"model": model, "store": false, "instructions": instructions, "tools": tools, "input": input})
+                json!({"model": model, "store": false, "instructions": instructions, "tools": tools, "input": messages})
             }
             DialectName::Messages => {
-                let messages: Vec<_> = turns().collect();
                 json!({"model": model, "max_tokens": MAX_TOKENS, "system": instructions, "tools": tools, "messages": messages})
             }
             DialectName::Gemini => {
-                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": turns().collect::<Value>()})
+                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": messages})
             }
         }
     }

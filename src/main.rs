@@ -59,9 +59,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
         Command::Summarize(args) => {
             let config = config?;
-            cli::summarize::run(&args, |body| app::manual_summary::summarize(&sources, &config, body))
+            cli::rewrite::summarize(&args, |body| app::manual_summary::summarize(&sources, &config, body))
         }
-        Command::Replay(args) => cli::replay::run(&args, &config?, replay_policy),
+        Command::Replay(args) => cli::rewrite::replay(&args, &config?, replay_policy),
         Command::Simulate(args) => {
             let config = config?;
             cli::simulate::run(args, &sources, &config, || {
@@ -72,7 +72,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => cli::explain::run(&args),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man { folder } => cli::write_man_pages(&folder),
-        Command::CheckConfig => cli::check_config::run(&sources, &config?),
+        Command::CheckConfig => cli::check_config(&sources, &config?),
         Command::Models(args) => cli::models::run(&args, &sources, &config?),
         Command::Store(command) => cli::store::run(&command, &sources, &config?),
         Command::Savings(args) => cli::savings::run(&args, &sources, &config?),

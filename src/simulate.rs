@@ -39,9 +39,9 @@ pub use self::bill::Paid;
 pub use self::figures::{Figures, Price, Prices};
 pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
+pub use self::play::SummarySource;
 pub use self::regret::Regret;
 pub use self::sessions::Agent;
-pub use self::summaries::SummarySource;
 pub use self::transcript::{Transcript, TranscriptError};
 pub use self::verdict::Verdict;
 
@@ -55,7 +55,6 @@ pub mod regret;
 mod run;
 pub mod sent_request;
 pub mod sessions;
-mod summaries;
 mod table;
 mod transcript;
 mod verdict;
@@ -94,18 +93,9 @@ pub struct Conditions<'a> {
     pub summary_source: SummarySource<'a>,
     /// Whether faults are also counted with the results of another session, which measures their noise.
     pub placebo: bool,
-    /// Is told of what has been played.
+    /// Is told how many requests of transcripts have been played, and how many there are.
     #[debug(skip)]
-    pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
-}
-
-/// The progress, in requests of transcripts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Progress {
-    /// The number that has been played.
-    pub played: usize,
-    /// The number of all.
-    pub all: usize,
+    pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
 }
 
 /// The result of a simulation.
@@ -156,6 +146,24 @@ pub struct PolicyResult {
     pub policy: String,
     /// The context window of the model in tokens, if known.
     pub window: Option<usize>,
+    /// What became of its requests.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// All transcripts under one policy.
+#[derive(Debug, Serialize)]
+pub struct PolicyTotal {
+    /// The name of the policy.
+    pub policy: String,
+    /// The sums, without the list of faults.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What becomes of some requests under a policy.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
     /// The counts, without recalls.
     pub figures: Figures,
     /// The missed texts, and the cost of recalls.
@@ -170,22 +178,6 @@ pub struct PolicyResult {
     pub tokens: Vec<usize>,
 }
 
-/// All transcripts under one policy.
-#[derive(Debug, Serialize)]
-pub struct PolicyTotal {
-    /// The name of the policy.
-    pub policy: String,
-    /// The sums; for the largest request, the maximum.
-    pub figures: Figures,
-    /// The sums of what was missed.
-    pub regret: Regret,
-    /// The sum of what the requests would have cost, in billionths of a dollar.
-    pub dollars: Nanodollars,
-    /// The view of an upstream after the proxy, if the policy is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sightings: Option<Sightings>,
-}
-
 /// A file that could not be played.
 #[derive(Debug, Serialize)]
 pub struct UnreadableFile {
@@ -193,6 +185,20 @@ pub struct UnreadableFile {
     pub name: String,
     /// The reason, with its causes.
     pub why: String,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The sum of two, without the list of faults of the other one.
+    fn plus(mut self, other: &Self) -> Self {
+        self.figures = self.figures.plus(&other.figures);
+        self.regret.add_counts(&other.regret);
+        self.dollars = bill::sum([self.dollars, other.dollars]);
+        self.sightings = self.sightings.into_iter().chain(other.sightings.clone()).reduce(Sightings::plus);
+        self.tokens.extend(&other.tokens);
+        self
+    }
 }
 
 // === impl UnreadableFile ===

@@ -182,7 +182,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
     let mut wrong = Vec::new();
     let mut totals = [0; 4];
     for played in &simulation.transcripts {
-        let [none, sliding, sticky, at_once] = [0, 1, 2, 3].map(|n| played.runs[n].figures);
+        let [none, sliding, sticky, at_once] = [0, 1, 2, 3].map(|n| played.runs[n].outcome.figures);
         for (total, figures) in totals.iter_mut().zip([none, sliding, sticky, at_once]) {
             *total += figures.cost;
         }

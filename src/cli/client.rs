@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use crate::config::{Config, Secret, Sources, operator_token};
 use crate::dialect;
@@ -33,19 +33,12 @@ pub(super) struct RunningProxy {
     pub(super) name: String,
     /// Whether the listener needs TLS, which this client does not support.
     pub(super) tls: bool,
-    token: Option<Secret>,
+    /// The beginning of a header field up to a key, and the key.
+    pub(super) credential: Option<(&'static str, Secret)>,
     /// The flag that names another address, for error messages.
     flag: &'static str,
     /// How long an answer may take.
     pub(super) patience: Duration,
-}
-
-/// A client's key.
-pub(super) struct Credential {
-    /// The beginning of its header field, up to the key.
-    pub(super) field: &'static str,
-    /// The key.
-    pub(super) key: Secret,
 }
 
 /// A complete response.
@@ -102,13 +95,13 @@ impl ProxyArgs {
     pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
         let mut proxy = self.proxy_for_callers(sources, config)?;
         let named = config.admin.token_env.as_deref();
-        if let (None, Some(named)) = (&proxy.token, named) {
-            proxy.token = sources.variables.secret(named)?;
+        if let (None, Some(named)) = (&proxy.credential, named) {
+            proxy.credential = bearer(sources.variables.secret(named)?);
         }
         // It is for proxies of this user.
-        if proxy.token.is_none() && proxy.is_on_this_machine() {
-            proxy.token = operator_token::read(sources.variables.state_folder().as_deref())
-                .context("the operators' token cannot be read")?;
+        if proxy.credential.is_none() && proxy.is_on_this_machine() {
+            let token = operator_token::read(sources.variables.state_folder().as_deref());
+            proxy.credential = bearer(token.context("the operators' token cannot be read")?);
         }
         Ok(proxy)
     }
@@ -118,8 +111,12 @@ impl ProxyArgs {
         let operators = config.admin.listen.as_ref().and_then(|listen| listen.0.first());
         let address = operators.or(config.server.listen.0.first());
         let proxy = RunningProxy::of(self.at.as_deref(), address, config, "at")?;
-        Ok(RunningProxy { token: sources.variables.secret(TOKEN)?, ..proxy })
+        Ok(RunningProxy { credential: bearer(sources.variables.secret(TOKEN)?), ..proxy })
     }
+}
+
+fn bearer(token: Option<Secret>) -> Option<(&'static str, Secret)> {
+    token.map(|token| ("authorization: Bearer ", token))
 }
 
 // === impl RunningProxy ===
@@ -143,7 +140,7 @@ impl RunningProxy {
         };
         let name = url.map_or_else(|| address.to_string(), str::to_owned);
         let tls = url.is_none() && matches!(address, Address::Tcp(_)) && config.tls.is_some();
-        Ok(Self { address, host, name, tls, token: None, flag, patience: STEP_TIMEOUT })
+        Ok(Self { address, host, name, tls, credential: None, flag, patience: STEP_TIMEOUT })
     }
 
     fn is_on_this_machine(&self) -> bool {
@@ -155,19 +152,18 @@ impl RunningProxy {
 
     /// Sends a GET request and reads the response.
     pub(super) fn get(&self, target: &str) -> Result<Response, ClientError> {
-        self.send("GET", target, &[], None, b"")
+        self.send("GET", target, &[], b"")
     }
 
-    /// Sends a POST request and reads the response. A credential is shown in place of the token.
-    pub(super) fn post(
-        &self,
-        target: &str,
-        fields: &[String],
-        credential: Option<&Credential>,
-        body: &[u8],
-    ) -> Result<Response, ClientError> {
+    /// Sends a POST request and reads the response.
+    pub(super) fn post(&self, target: &str, fields: &[String], body: &[u8]) -> Result<Response, ClientError> {
         let length = format!("content-length: {}", body.len());
-        self.send("POST", target, &[fields, &[length]].concat(), credential, body)
+        self.send("POST", target, &[fields, &[length]].concat(), body)
+    }
+
+    /// The error for an answer that is not what was asked for.
+    pub(super) fn refused(&self, answer: &Response) -> anyhow::Error {
+        anyhow!("{} answers {}: {}", self.name, answer.status, answer.first_line())
     }
 
     /// Posts the body of a request, below a prefix of its path, which names this model if paths of its dialect do.
@@ -183,25 +179,17 @@ impl RunningProxy {
         let version = dialect.facts().version_field.map(|(name, value)| format!("{name}: {value}"));
         let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
         let path = model.map_or_else(|| dialect.path().into(), |model| dialect.path_of(model));
-        self.post(&format!("{prefix}{path}"), &fields, None, body)
+        self.post(&format!("{prefix}{path}"), &fields, body)
     }
 
-    fn send(
-        &self,
-        method: &str,
-        target: &str,
-        fields: &[String],
-        credential: Option<&Credential>,
-        body: &[u8],
-    ) -> Result<Response, ClientError> {
+    fn send(&self, method: &str, target: &str, fields: &[String], body: &[u8]) -> Result<Response, ClientError> {
         if self.tls {
             return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
         let broken = |error| ClientError::Io(self.name.clone(), error);
         let (mut stream, host) = (self.connect()?, &self.host);
-        let token = self.token.as_ref().map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
-        let shown = credential.map(|shown| format!("{}{}\r\n", shown.field, shown.key.expose()));
-        let shown = shown.or(token).unwrap_or_default();
+        let shown = self.credential.as_ref().map(|(field, key)| format!("{field}{}\r\n", key.expose()));
+        let shown = shown.unwrap_or_default();
         let fields = fields.iter().fold(String::new(), |fields, field| fields + field + "\r\n");
         let head = format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
@@ -214,17 +202,17 @@ impl RunningProxy {
     }
 
     pub(super) fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
-        let connected: io::Result<Box<dyn Stream>> = match &self.address {
-            Address::Tcp(address) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
-                stream.set_read_timeout(Some(self.patience))?;
-                stream.set_write_timeout(Some(STEP_TIMEOUT))?;
-                Ok(Box::new(stream) as Box<dyn Stream>)
-            }),
-            Address::Unix(path) => {
-                sockets::connect_blocking(path, self.patience).map(|stream| Box::new(stream) as Box<dyn Stream>)
-            }
+        let connect = || -> io::Result<Box<dyn Stream>> {
+            let address = match &self.address {
+                Address::Tcp(address) => address,
+                Address::Unix(path) => return Ok(Box::new(sockets::connect_blocking(path, self.patience)?)),
+            };
+            let stream = TcpStream::connect_timeout(address, STEP_TIMEOUT)?;
+            stream.set_read_timeout(Some(self.patience))?;
+            stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+            Ok(Box::new(stream))
         };
-        connected.map_err(|error| match error.kind() {
+        connect().map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
                 ClientError::NotListening(self.name.clone(), self.flag)
             }
@@ -246,10 +234,8 @@ fn resolve(url: &str) -> Result<(Address, String), ClientError> {
     let wrong = || ClientError::InvalidAddress(url.to_owned());
     let authority = uri.as_ref().and_then(http::Uri::authority).ok_or_else(wrong)?;
     let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
-    let mut addresses = (host.trim_matches(['[', ']']), port)
-        .to_socket_addrs()
-        .map_err(|error| ClientError::Io(url.to_owned(), error))?;
-    let address = addresses.next().ok_or_else(wrong)?;
+    let addresses = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    let address = addresses.map_err(|error| ClientError::Io(url.to_owned(), error))?.next().ok_or_else(wrong)?;
     let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
     Ok((Address::Tcp(address), host.to_owned()))
 }

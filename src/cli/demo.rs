@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::oneshot;
 
-use super::temp_folder::TempFolder;
-use crate::cli::{Exit, runtime};
+use super::run::TempFolder;
+use crate::cli::{Exit, runtime, wants_colour};
 use crate::config::{Config, Environment, Sources, Variables};
 use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
@@ -22,11 +22,9 @@ use crate::store::{Clock, RedbStore, Settings, Store};
 use crate::telemetry::Colour;
 use crate::upstream::routes::DialectName;
 
-mod output;
 mod player;
 
-use output::Output;
-use player::Player;
+use player::{Output, Player};
 
 /// Arguments of `demo`.
 #[derive(clap::Args, Clone, Debug)]
@@ -67,7 +65,7 @@ pub fn run(
     serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Exit>>>,
 ) -> anyhow::Result<Exit> {
     let is_terminal = io::stdout().is_terminal();
-    let colour = if is_terminal && !sources.variables.wants_plain_text()? { Colour::On } else { Colour::Off };
+    let colour = if wants_colour(sources)? { Colour::On } else { Colour::Off };
     let output = Output::new(colour, if is_terminal && !args.fast { PACE } else { Duration::ZERO });
     let runtime = runtime()?;
     let played = runtime.block_on(async {
@@ -116,7 +114,7 @@ context_window = {WINDOW_TOKENS}
 [store]
 path = {:?}
 ",
-        upstream.url(),
+        upstream.url,
         store.display().to_string()
     );
     std::fs::write(&file, text)?;

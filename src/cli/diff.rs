@@ -1,13 +1,12 @@
 //! `abridge diff`: prints what the edits changed in one request, message by message.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
 use crate::cli::client::{ClientError, ProxyArgs};
-use crate::cli::{Exit, escape, print, refuse, store};
+use crate::cli::{Exit, escape, print, refuse, store, wants_colour};
 use crate::config::{Config, Sources};
 use crate::inspect::{ChangeEntry, Changes, Content, Document, Message, SkippedEntry, State};
 use crate::payload::PayloadKey;
@@ -58,8 +57,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         )));
     }
     let proxy = args.at.proxy(sources, config)?;
-    let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
-    let options = RenderOptions { colour, full: args.full };
+    let options = RenderOptions { colour: wants_colour(sources)?, full: args.full };
     let answer = match proxy.get(&format!("/abridge/requests/{id}")) {
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
@@ -81,7 +79,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             return Err(anyhow!("the response is not in a format that this version can read")).context(proxy.name);
         }
         (_, Some(Document { reason: Some(reason), .. })) => reason,
-        (status, _) => return Ok(refuse(&anyhow!("{} answers {status}: {}", proxy.name, answer.first_line()))),
+        _ => return Ok(refuse(&proxy.refused(&answer))),
     };
     Ok(refuse(&anyhow!("{}", escape::to_single_line(&why, 400))))
 }
@@ -92,7 +90,14 @@ impl Document<Request> {
         let Changes { changes, n_changes, left_out } = &self.changes;
         out.write_title(&self.request.to_text());
         match &self.content {
-            None => changes.iter().for_each(|change| out.write_note(&change.to_text())),
+            None => {
+                for change in changes {
+                    out.write_note(&change.to_text());
+                }
+                if let Some(n_more @ 1..) = n_changes.checked_sub(changes.len()) {
+                    out.write_note(&format!("and {n_more} changes more"));
+                }
+            }
             Some(Content { messages }) => {
                 let (same, changed): (Vec<_>, Vec<_>) =
                     messages.iter().partition(|message| message.state == State::Same);
@@ -101,10 +106,6 @@ impl Document<Request> {
                 }
                 out.write_note(&format!("{} messages went on as they came", same.len()));
             }
-        }
-        let n_more = if self.content.is_none() { n_changes.saturating_sub(changes.len()) } else { 0 };
-        if n_more > 0 {
-            out.write_note(&format!("and {n_more} changes more"));
         }
         for SkippedEntry { message, label, why, .. } in left_out {
             let message = message.map(|message| format!(" to message {message}")).unwrap_or_default();

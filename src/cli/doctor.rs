@@ -1,25 +1,40 @@
 //! `abridge doctor`: checks everything that abridge depends on, and suggests a fix for each fault.
 
-use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::fmt::{Display, Write as _};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
+use httpdate::parse_http_date;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::admin::access::Exposure;
 use crate::cli::{Exit, OutputArgs, health, print, runtime};
-use crate::config::{Config, Environment, Sources, clients, operator_token};
+use crate::config::clients::{self, Client};
+use crate::config::{Config, Environment, MissingError, Sources, operator_token};
+use crate::payload::{Keys, Lifetime, Payload};
+use crate::platform::files::free_space;
 use crate::platform::folder_of;
+use crate::roots;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
-
-mod store;
-pub(super) mod upstream;
+use crate::store::engine::{self, Options};
+use crate::store::redb::aside_of;
+use crate::store::{Clock, OpenError, RedbStore, Stats, Store, StoreEngine};
+use crate::units::ByteSize;
+use crate::upstream::Upstream;
+use crate::upstream::probe::{Probe, ProbeOutcome};
 
 /// The results of all checks.
 #[derive(Debug, Default, Serialize)]
 struct Findings {
     checks: Vec<Finding>,
+    /// What each check begins with: the name of an upstream, if there are several.
+    #[serde(skip)]
+    prefix: String,
 }
 
 /// The result of one check.
@@ -43,6 +58,24 @@ enum CheckStatus {
     Fault,
 }
 
+/// The timeout of each step.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest accepted difference between two clocks, in seconds.
+const MAX_CLOCK_SKEW_SECONDS: u64 = 60;
+
+/// The maximum number of windows that are printed.
+const MAX_WINDOWS_SHOWN: usize = 3;
+
+/// Below this free space, in bytes, a busy hour may fill the disk.
+const LOW_SPACE: u64 = 1 << 30;
+
+/// Below this free space, in bytes, hardly anything can be stored.
+const NO_SPACE: u64 = 16 << 20;
+
+/// The text that is written as a check. It is swept like any unused payload.
+const PROBE_TEXT: &str = "abridge doctor has looked whether this can be stored";
+
 /// Runs all checks, or only that of the settings if they are invalid. `config` is the result of loading them.
 pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
@@ -51,8 +84,8 @@ pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>)
         runtime.block_on(async {
             check_addresses(&mut findings, &config);
             check_access(&mut findings, &config, &environment);
-            store::check(&mut findings, &config, &environment).await;
-            upstream::check(&mut findings, &config, &environment).await;
+            check_store(&mut findings, &config, &environment).await;
+            check_upstreams(&mut findings, &config, &environment).await;
         });
         // A name look-up that hangs is not waited for.
         runtime.shutdown_background();
@@ -148,38 +181,244 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
     }
 }
 
-/// Creates a file in the folder, writes to it, and removes it.
-fn try_write(folder: &Path) -> std::io::Result<()> {
-    let path = folder.join(format!(".abridge-doctor-{}", std::process::id()));
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, &[0; 4096]).and_then(|()| file.sync_all()));
-    match written {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+// === the store: it opens, can be written to, and has disk space ===
+
+async fn check_store(findings: &mut Findings, config: &Config, environment: &Environment) {
+    if !config.store.enabled {
+        let said = "off: edits that need the store take nothing out";
+        return findings.ok("store", said);
+    }
+    if config.store.engine != StoreEngine::File {
+        return check_engine(findings, environment.store_options(&config.store)).await;
+    }
+    let Some(path) = config.store.file(environment.state.as_deref()) else {
+        return findings.fault("store", MissingError::StorePath, "set the variable, or store.path");
+    };
+    check_aside(findings, &path);
+    if path.exists() {
+        check_opens(findings, config, &path).await;
+    } else {
+        check_can_be_created(findings, &path);
+    }
+    check_free_space(findings, &path, config.store.max_bytes);
+}
+
+/// Says which files were set aside.
+fn check_aside(findings: &mut Findings, path: &Path) {
+    let aside = aside_of(path);
+    let Some(last) = aside.last() else { return };
+    let said = format!("{} files of a store were set aside, the last one as {}", aside.len(), last.display());
+    let fix = format!("copy what is whole with `abridge store salvage --from {} OUT`, then delete it", last.display());
+    findings.warn("store", said, fix);
+}
+
+/// Checks that the file can be created, without creating it: it would belong to this user, who may not be the proxy's.
+fn check_can_be_created(findings: &mut Findings, path: &Path) {
+    let Some(folder) = nearest_existing_folder(path) else { return };
+    match try_write(folder) {
+        Ok(()) => findings.ok("store", format!("{} will be made; its folder can be written to", path.display())),
         Err(error) => {
-            // The file may not exist.
-            let _removed = std::fs::remove_file(&path);
-            Err(error)
+            let said = format!("{} cannot be made: {}: {error}", path.display(), folder.display());
+            findings.fault("store", said, "let this user write there, or set store.path to where it may");
         }
-        Ok(()) => std::fs::remove_file(&path),
+    }
+}
+
+/// The nearest existing folder above the path.
+fn nearest_existing_folder(path: &Path) -> Option<&Path> {
+    let folders = path.ancestors().skip(1);
+    let mut folders = folders.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    folders.find(|folder| folder.exists())
+}
+
+async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
+    let size = path.metadata().map_or(0, |metadata| metadata.len());
+    let store = match RedbStore::open(path, config.store.clone(), Clock::system()) {
+        Ok(store) => store,
+        Err(OpenError::InUse { holder, .. }) => {
+            let size = ByteSize(size);
+            let said = format!("{}, {size}: a running abridge has it{holder}, so it was not opened", path.display());
+            return findings.ok("store", said);
+        }
+        Err(error) => {
+            // The text after the semicolon is the fix.
+            let line = error.to_string();
+            let (said, fix) = line.rsplit_once("; ").unwrap_or((&line, "set another store.path"));
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let then = match (config.store.required, error.is_unusable()) {
+                (true, _) => "; store.required is set, so abridge does not start",
+                (false, true) => "; when abridge starts, it sets the file aside and begins a new one",
+                (false, false) => "; abridge starts without the edits that need it",
+            };
+            return findings.fault("store", format!("{said}{cause}{then}"), fix);
+        }
+    };
+    let written = write_and_read_back(&store, store.secret()).await;
+    let stats = store.stats().await;
+    let closed = store.close().await;
+    match written.and(closed.map_err(Into::into)).and(stats.map_err(Into::into)) {
+        Ok(Stats { payloads, summaries, file_bytes, .. }) => {
+            let counts = format!("{payloads} texts, {summaries} summaries, {file_bytes} bytes");
+            findings.ok("store", format!("{} opens and can be written to: {counts}", path.display()));
+        }
+        Err(error) => {
+            let fix = "make room on the disk and let this user write to the file, or set another store.path";
+            findings.fault("store", format!("{}: {error}", path.display()), fix);
+        }
+    }
+}
+
+/// Checks that the engine can be reached, is this fleet's, and can be written to, and says what it promises.
+async fn check_engine(findings: &mut Findings, options: Options) {
+    let fix = "let this machine reach the engine with that URL, as a role that may read and write there";
+    let patience = options.settings.timeout.0 * 2;
+    let store = match timeout(patience, engine::open(options)).await {
+        Ok(Ok(store)) => store,
+        Ok(Err(error)) => return findings.fault("store", format!("{:#}", anyhow::Error::new(error)), fix),
+        Err(_) => return findings.fault("store", "the engine has not answered", fix),
+    };
+    let written = match store.state() {
+        Ok(()) => write_and_read_back(&*store, store.secret().unwrap_or_default()).await,
+        Err(error) => Err(error.into()),
+    };
+    match written {
+        Ok(()) => findings.ok("store", format!("{} can be written to: {}", store.engine(), store.promise().await)),
+        Err(error) => findings.fault("store", error, fix),
+    }
+    // It holds nothing back.
+    let _closed = store.close().await;
+}
+
+/// Stores a text and reads it back.
+async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> anyhow::Result<()> {
+    let keys = Keys::new(secret);
+    let text = Bytes::from_static(PROBE_TEXT.as_bytes());
+    let key = keys.payload(keys.caller(b"abridge doctor"), &text);
+    store.put(vec![(key, Payload::from(text.clone()))], Lifetime::Usual).await?;
+    anyhow::ensure!(store.get(key).await? == Some(text), "what was written cannot be read again");
+    Ok(())
+}
+
+fn check_free_space(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {
+    let Some(free) = nearest_existing_folder(path).and_then(free_space) else { return };
+    let said = format!("{} MiB free for the store, which takes at most {max_bytes}", free >> 20);
+    let fix = "make room, set a smaller store.max_bytes, or set store.path to another disk";
+    match free {
+        _ if free < NO_SPACE => findings.fault("disk", said, fix),
+        _ if free < LOW_SPACE.min(max_bytes.0) => findings.warn("disk", said, fix),
+        _ => findings.ok("disk", said),
+    }
+}
+
+// === upstreams: connection, certificates, clock and context windows ===
+
+async fn check_upstreams(findings: &mut Findings, config: &Config, environment: &Environment) {
+    let clients = clients::all(config, environment);
+    check_roots(findings, &clients);
+    for Client { settings, name, upstream } in clients {
+        let upstream = match upstream {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                let fix = format!(
+                    "name a PEM file with certificates in {}, and an http:// or socks5:// proxy in HTTPS_PROXY",
+                    name.setting("ca_file")
+                );
+                findings.fault("upstream", format!("{error:#}"), fix);
+                continue;
+            }
+        };
+        let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
+        let said = probed.outcome.describe(&probed.url, &upstream);
+        findings.prefix = if name.is_route() { format!("{name}: ") } else { String::new() };
+        match probed.outcome.advice(&settings, &name) {
+            None => findings.ok("upstream", said),
+            Some(fix) => findings.fault("upstream", said, fix),
+        }
+        check_clock(findings, probed.date());
+        check_windows(findings, config, &upstream, probed).await;
+        findings.prefix.clear();
+    }
+}
+
+fn check_roots(findings: &mut Findings, clients: &[Client]) {
+    if clients.iter().all(|client| client.settings.url.uri().scheme_str() != Some("https")) {
+        return findings.ok("roots", "not needed: the upstream is asked without TLS");
+    }
+    match roots::of_system().len() {
+        0 => {
+            let said = "the system has no root certificates; Mozilla's are taken, as they were when abridge was built";
+            findings.warn("roots", said, "install ca-certificates, or name a file in upstream.ca_file");
+        }
+        n => findings.ok("roots", format!("{n} root certificates of the system")),
+    }
+}
+
+fn check_clock(findings: &mut Findings, date: Option<&str>) {
+    let seconds = |date| Some(parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs());
+    let Some(theirs) = date.and_then(seconds) else {
+        return findings.ok("clock", "not compared: the upstream sends no date");
+    };
+    let ours = Clock::system().now().0;
+    let apart = ours.abs_diff(theirs);
+    if apart <= MAX_CLOCK_SKEW_SECONDS {
+        return findings.ok("clock", format!("within {MAX_CLOCK_SKEW_SECONDS} s of the upstream's"));
+    }
+    let way = if ours > theirs { "ahead of" } else { "behind" };
+    let said =
+        format!("{apart} s {way} the upstream's: certificates may seem invalid, and store.keep_for goes by this clock");
+    findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
+}
+
+async fn check_windows(findings: &mut Findings, config: &Config, upstream: &Upstream, probed: Probe) {
+    let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
+    let is_known = probed.url.host() == Some("api.openai.com");
+    let reported = probed.windows(upstream, STEP_TIMEOUT).await;
+    let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();
+    let mut said = format!("{of_settings} of [[models]], well-known models by name");
+    if !reported.is_empty() {
+        let shown = reported.iter().take(MAX_WINDOWS_SHOWN).map(|(model, tokens)| format!("{model} = {tokens}"));
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let more = if reported.len() > MAX_WINDOWS_SHOWN { ", …" } else { "" };
+        said = format!("{said}, {} as the upstream says: {}{more}", reported.len(), shown);
+    }
+    if !was_listed || is_known || !reported.is_empty() || of_settings > 0 {
+        return findings.ok("windows", said);
+    }
+    let fix = "for models of your own add [[models]] with match = \"NAME\" and context_window = TOKENS";
+    findings.warn("windows", format!("{said}; the upstream reports none"), fix);
+}
+
+/// Creates a file in the folder, writes to it, and removes it.
+fn try_write(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".abridge-doctor-{}", std::process::id()));
+    let file = File::create_new(&path);
+    match file.and_then(|mut file| io::Write::write_all(&mut file, &[0; 4096]).and_then(|()| file.sync_all())) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        // After an error the file may not exist.
+        written => {
+            let removed = fs::remove_file(&path);
+            written.and(removed)
+        }
     }
 }
 
 // === impl Findings ===
 
 impl Findings {
-    fn ok(&mut self, about: &'static str, said: impl Into<String>) {
-        self.checks.push(Finding { verdict: CheckStatus::Ok, about, said: said.into(), fix: None });
+    fn ok(&mut self, about: &'static str, said: impl Display) {
+        self.add(CheckStatus::Ok, about, said, None);
     }
 
-    fn warn(&mut self, about: &'static str, said: impl Into<String>, fix: impl Into<String>) {
-        self.checks.push(Finding { verdict: CheckStatus::Warn, about, said: said.into(), fix: Some(fix.into()) });
+    fn warn(&mut self, about: &'static str, said: impl Display, fix: impl Into<String>) {
+        self.add(CheckStatus::Warn, about, said, Some(fix.into()));
     }
 
-    fn fault(&mut self, about: &'static str, said: impl Into<String>, fix: impl Into<String>) {
-        self.checks.push(Finding { verdict: CheckStatus::Fault, about, said: said.into(), fix: Some(fix.into()) });
+    fn fault(&mut self, about: &'static str, said: impl Display, fix: impl Into<String>) {
+        self.add(CheckStatus::Fault, about, said, Some(fix.into()));
+    }
+
+    fn add(&mut self, verdict: CheckStatus, about: &'static str, said: impl Display, fix: Option<String>) {
+        self.checks.push(Finding { verdict, about, said: format!("{}{said}", self.prefix), fix });
     }
 
     fn to_text(&self) -> String {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::admin::mcp::{MAX_REQUEST_BYTES, PATH};
-use crate::cli::client::{Credential, ProxyArgs, RunningProxy};
+use crate::cli::client::{ProxyArgs, RunningProxy};
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
 
@@ -34,8 +34,12 @@ const INTERNAL_ERROR: i32 = -32_603;
 
 /// Passes messages on until standard input ends.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
-    let proxy = args.at.proxy_for_callers(sources, config)?;
-    let credential = credential(args, sources)?;
+    let mut proxy = args.at.proxy_for_callers(sources, config)?;
+    let named = args.key_env.as_deref().map(|name| (name, "authorization: Bearer "));
+    if let Some((name, field)) = named.or(args.api_key_env.as_deref().map(|name| (name, "x-api-key: "))) {
+        let key = sources.variables.secret(name)?.with_context(|| format!("{name} is not set"))?;
+        proxy.credential = Some((field, key));
+    }
     let mut input = io::stdin().lock();
     loop {
         let mut line = Vec::new();
@@ -45,24 +49,14 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             return Ok(Exit::Ok);
         }
         anyhow::ensure!(n <= MAX_REQUEST_BYTES, "a message has more than {MAX_REQUEST_BYTES} bytes");
-        if let Some(answer) = answer(&proxy, credential.as_ref(), line.trim_ascii()) {
+        if let Some(answer) = answer(&proxy, line.trim_ascii()) {
             print([answer.as_slice(), b"\n"])?;
         }
     }
 }
 
-/// The key to show, if a variable is named, and how its header field begins.
-fn credential(args: &Args, sources: &Sources) -> anyhow::Result<Option<Credential>> {
-    let named = args.key_env.as_deref().map(|name| (name, "authorization: Bearer "));
-    let Some((name, field)) = named.or(args.api_key_env.as_deref().map(|name| (name, "x-api-key: "))) else {
-        return Ok(None);
-    };
-    let key = sources.variables.secret(name)?.with_context(|| format!("{name} is not set"))?;
-    Ok(Some(Credential { field, key }))
-}
-
 /// The answer to a message; none to a notification.
-fn answer(proxy: &RunningProxy, credential: Option<&Credential>, message: &[u8]) -> Option<Vec<u8>> {
+fn answer(proxy: &RunningProxy, message: &[u8]) -> Option<Vec<u8>> {
     if message.is_empty() {
         return None;
     }
@@ -75,7 +69,7 @@ fn answer(proxy: &RunningProxy, credential: Option<&Credential>, message: &[u8])
     let mut fields =
         vec!["content-type: application/json".to_owned(), "accept: application/json, text/event-stream".to_owned()];
     fields.extend(standard_fields(&parsed));
-    match proxy.post(PATH, &fields, credential, message) {
+    match proxy.post(PATH, &fields, message) {
         // JSON has no line ends outside of strings that it must have.
         Ok(answer) if answer.header("content-type") == Some("application/json") => {
             Some(answer.body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect())

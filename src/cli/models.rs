@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::doctor::upstream::STEP_TIMEOUT;
+use super::doctor::STEP_TIMEOUT;
 use super::status::required_forms;
 use crate::cli::{Exit, OutputArgs, escape, print, runtime};
 use crate::config::clients::{self, Client};
@@ -80,10 +80,9 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
             meter.learn_window(model, *window);
         }
         let said = if name.is_route() { format!("{name}: {said}") } else { said };
+        let unknown = "; it reports no windows, so only those of the settings and the built-in ones are known";
         results.push(match windows.len() {
-            0 => {
-                format!("{said}; it reports no windows, so only those of the settings and the built-in ones are known")
-            }
+            0 => format!("{said}{unknown}"),
             n => format!("{said}, with {n} windows"),
         });
     }
@@ -115,10 +114,8 @@ impl ModelDetails<'_> {
         let Model { window, encoding, token_factor, .. } = &self.known;
         let names = [Some(self.model), self.alias_of].into_iter().flatten();
         let names: Vec<_> = names.map(|name| escape::to_single_line(name, MAX_NAME_CHARS)).collect();
-        let window = window.map_or_else(
-            || "unknown".to_owned(),
-            |window| format!("{} tokens ({})", grouped(window.value), window.source),
-        );
+        let window = window.map(|window| format!("{} tokens ({})", grouped(window.value), window.source));
+        let window = window.as_deref().unwrap_or("unknown");
         format!(
             "model     {}\nwindow    {window}\nencoding  {} ({})\nupstream  {}\n\
              factor    {token_factor} billed tokens for each one counted (built in; abridge status has what was learnt)\n",

@@ -1,4 +1,5 @@
-//! `abridge rewrite`: prints a request body as the proxy would send it, without an upstream.
+//! `abridge rewrite` and `abridge summarize`: print a request body as the proxy would send it. `abridge replay`: compares
+//! recorded ones.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,14 +10,18 @@ use bytes::Bytes;
 use crate::cli::{Exit, print, print_error};
 use crate::config::Config;
 use crate::dialect;
+use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
+use crate::planner::Planner;
+use crate::replay::{Replay, ReplayPolicy};
+use crate::upstream::routes::Routes;
 
 /// Arguments of `rewrite` and `summarize`.
 #[derive(clap::Args, Debug)]
 pub struct BodyArgs {
     /// The file with the request body; - is standard input
-    pub(super) file: PathBuf,
+    file: PathBuf,
     /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
@@ -28,6 +33,20 @@ pub struct Args {
     #[command(flatten)]
     body: BodyArgs,
     /// Edit under policies.NAME [default: the policy of the upstream that the request goes to]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+}
+
+/// Arguments of `replay`.
+#[derive(clap::Args, Debug)]
+pub struct ReplayArgs {
+    /// Folders with recorded exchanges, at any depth
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Replay under policies.NAME [default: the policy of the upstream that each request goes to]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
 }
@@ -56,9 +75,39 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     args.body.report(&edited)
 }
 
+/// Prints the summarised body. A body that is not understood is printed unchanged; one with nothing to summarise is
+/// printed with the other edits.
+pub fn summarize(
+    args: &BodyArgs,
+    summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
+) -> anyhow::Result<Exit> {
+    let (edited, outcome) = summarize(read_input(&args.file)?)?;
+    match outcome {
+        Ok(true) => {}
+        Ok(false) => print_error(&anyhow::anyhow!("there is nothing to summarise")),
+        Err(ManualSummaryError::NotUnderstood(error)) => {
+            print_error(&anyhow::Error::new(error).context("printed unchanged"));
+        }
+        Err(none) => return Err(none.into()),
+    }
+    print(&edited.body)?;
+    args.report(&edited)
+}
+
+/// Prints the differences. `choose` decides whether these settings override the policies in the folders.
+pub fn replay(args: &ReplayArgs, config: &Config, choose: fn(Routes<Planner>) -> ReplayPolicy) -> anyhow::Result<Exit> {
+    // The address of abridge comes from the recording.
+    let planners = config.planners(args.policy.as_deref(), None, config.meter(), Keys::well_known())?;
+    let policy = if args.policy.is_some() { ReplayPolicy::Explicit(planners) } else { choose(planners) };
+    let replay = Replay::run(&args.dirs, &policy);
+    let text = if args.json { serde_json::to_string_pretty(&replay)? } else { replay.to_string() };
+    print([text, "\n".to_owned()])?;
+    Ok(if replay.is_clean() { Exit::Ok } else { Exit::No })
+}
+
 impl BodyArgs {
     /// Prints the changes, if they are wanted.
-    pub(super) fn report(&self, edited: &EditedBody) -> anyhow::Result<Exit> {
+    fn report(&self, edited: &EditedBody) -> anyhow::Result<Exit> {
         if let Some(report) = edited.report.as_ref().filter(|_| self.report) {
             writeln!(io::stderr(), "{}", serde_json::to_string_pretty(report)?)?;
         }
@@ -67,7 +116,7 @@ impl BodyArgs {
 }
 
 /// Reads a whole file, or standard input.
-pub(super) fn read_input(file: &Path) -> Result<Bytes, InputError> {
+fn read_input(file: &Path) -> Result<Bytes, InputError> {
     let read = if file == Path::new("-") {
         let mut body = Vec::new();
         io::stdin().lock().read_to_end(&mut body).map(|_| body)

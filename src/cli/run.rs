@@ -1,18 +1,18 @@
 //! `abridge run`: runs one command with its own abridge, which ends with it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
-use crate::cli::temp_folder::TempFolder;
 use crate::cli::{print_error, runtime};
 use crate::config::{Config, Environment, Sources};
 use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
+use crate::platform::files::private_folder;
 use crate::platform::process::{self, CommandSignals};
 use crate::recall;
 use crate::store::{OpenError, StoreEngine};
@@ -95,15 +95,11 @@ pub fn run(
         serve(&config, &environment, &mut agent).await
     })?;
     runtime.shutdown_background();
-    let code = match code {
-        Ok(code) => code,
-        Err(error) => return Ok(report_not_started(&program, error).into()),
-    };
-    if !args.quiet {
+    if !args.quiet && code.is_ok() {
         // A failed write to standard error cannot be reported anywhere.
         let _ = writeln!(io::stderr(), "abridge: {}", describe(totals));
     }
-    Ok(code.into())
+    Ok(code.unwrap_or_else(|error| report_not_started(&program, error)).into())
 }
 
 /// The client, and the settings of a private abridge for it.
@@ -188,4 +184,32 @@ fn describe(totals: RunTotals) -> String {
         count(summaries, "summary made", "summaries made"),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+// === a folder for what one command needs ===
+
+/// A temporary folder, removed when it is dropped.
+pub(super) struct TempFolder(PathBuf);
+
+impl TempFolder {
+    /// Creates a folder in that for temporary files, which only this user can read.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut name = [0; 8];
+        getrandom::getrandom(&mut name)?;
+        let path = std::env::temp_dir().join(format!("abridge-{:016x}", u64::from_le_bytes(name)));
+        private_folder().create(&path)?;
+        Ok(Self(path))
+    }
+
+    /// The path of the folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // A failure cannot be reported anywhere.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

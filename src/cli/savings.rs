@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
@@ -53,7 +53,7 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     match proxy.get(&format!("/abridge/ledger?days={}", args.days)) {
         Ok(answer) if answer.status == 200 => serde_json::from_slice(&answer.body)
             .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name)),
-        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name, answer.status, answer.first_line())),
+        Ok(answer) => Err(proxy.refused(&answer)),
         Err(error) => {
             let n_days = args.days;
             let stored = store::read(sources, config, async |store| stored_days(store, n_days).await)?;

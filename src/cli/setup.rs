@@ -1,23 +1,25 @@
 //! `abridge setup`: points the settings of clients at a running abridge, and takes that back.
+//!
+//! A file is written where it lies, so that links, owner and mode stay, with the original beside it.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, bail};
 
 use crate::cli::diff::render::{DiffWriter, RenderOptions};
-use crate::cli::{Exit, print, refuse};
+use crate::cli::{Exit, print, refuse, wants_colour};
 use crate::config::{Config, MissingError, Sources, Variables, read_text};
+use crate::platform::files::sync;
 use crate::server::listen::local_url;
 use crate::upstream::target::BaseUrl;
 
-mod clients;
-mod displaced;
+pub(super) mod clients;
 pub(super) mod edit;
-mod file;
 pub(super) mod jsonc;
 
-use clients::Client;
-use file::SettingsFile;
+use clients::{Client, afterwards, displaced_of};
 
 /// Arguments of `setup`.
 #[derive(clap::Args, Debug)]
@@ -39,22 +41,15 @@ pub struct Args {
     url: Option<BaseUrl>,
 }
 
-/// How a change is shown and written.
-#[derive(Clone, Copy, Debug)]
-struct Handling {
+/// What all clients are set up with.
+struct Setup<'a> {
+    args: &'a Args,
+    variables: &'a Variables,
+    /// The address of abridge.
+    url: String,
     colour: bool,
-    consent: Consent,
-}
-
-/// Whether a change may be written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Consent {
-    /// If the user agrees.
-    Asked,
-    /// Without a question.
-    Given,
-    /// Never: a dry run.
-    Refused,
+    /// Whether nothing is written.
+    dry_run: bool,
 }
 
 /// The clients that this user has, by the names that `setup` takes.
@@ -74,92 +69,83 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     if clients.is_empty() {
         print(["no settings of a known client were found\n"])?;
     }
-    let colour = io::stdout().is_terminal() && !variables.wants_plain_text()?;
-    let consent = match (sources.flags.dry_run, args.yes) {
-        (true, _) => Consent::Refused,
-        (false, true) => Consent::Given,
-        (false, false) => Consent::Asked,
-    };
+    let colour = wants_colour(sources)?;
+    let setup = Setup { args, variables, url, colour, dry_run: sources.flags.dry_run };
+    let url = &setup.url;
     let (mut outcomes, mut displaced) = (Vec::new(), Vec::new());
     for client in clients {
         let Some(path) = client.path(variables)? else {
             print([if args.undo {
                 format!("{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n")
             } else {
-                client.by_hand(&url)
+                client.by_hand(url)
             }])?;
             continue;
         };
         let settings = SettingsFile::at(path);
         // The settings before abridge changed them, if it did.
         let before = settings.original().ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
-        let outcome = change(client, &settings, &url, args, variables, Handling { colour, consent });
+        let outcome = setup.change(client, &settings);
         let outcome = outcome.unwrap_or_else(|error| refuse(&error.context(client.to_string())));
         if outcome == Exit::Ok {
-            displaced.extend(displaced::of_client(client, &before, variables, &url));
+            displaced.extend(displaced_of(client, &before, variables, url));
         }
         outcomes.push(outcome);
     }
     if !args.undo && outcomes.contains(&Exit::Ok) {
-        print([displaced::afterwards(&displaced, sources, config)])?;
+        print([afterwards(&displaced, sources, config)])?;
     }
     Ok(if outcomes.contains(&Exit::No) { Exit::No } else { Exit::Ok })
 }
 
-/// Changes the settings of one client. The exit code says whether they are as they should be.
-fn change(
-    client: Client,
-    file: &SettingsFile,
-    url: &str,
-    args: &Args,
-    variables: &Variables,
-    how: Handling,
-) -> anyhow::Result<Exit> {
-    let shown = file.path.display();
-    let before = file.read()?;
-    let present = before.as_deref().unwrap_or_default();
-    let after = if args.undo {
-        let Some(original) = file.original()? else {
-            return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
+impl Setup<'_> {
+    /// Changes the settings of one client. The exit code says whether they are as they should be.
+    fn change(&self, client: Client, file: &SettingsFile) -> anyhow::Result<Exit> {
+        let Self { args, variables, url, colour, dry_run } = self;
+        let shown = file.path.display();
+        let before = read(&file.path)?.unwrap_or_default();
+        let after = if args.undo {
+            let Some(original) = file.original()? else {
+                return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
+            };
+            let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
+            let url = edit::url_in(&before, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
+            let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
+            let backup = file.backup().display();
+            undone.ok_or_else(|| {
+                anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
+            })?
+        } else {
+            client.edit(&file.path, &before, url, variables)?
         };
-        let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
-        let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-        edit::undo(present, &original, &client.edit(&file.path, &original, url, variables)?).ok_or_else(|| {
-            anyhow!(
-                "{shown} was changed since where abridge had set it; what was there before is in {}",
-                file.backup().display()
-            )
-        })?
-    } else {
-        client.edit(&file.path, present, url, variables)?
-    };
-    if after == present && !args.undo {
-        return print([format!("{client}: {shown} already leads to {url}\n")]);
+        if after == before && !args.undo {
+            return print([format!("{client}: {shown} already leads to {url}\n")]);
+        }
+        let mut diff = DiffWriter::new(RenderOptions { colour: *colour, full: false });
+        diff.write_message_header(&format!("{client}: {shown}"));
+        // No lines around the change: they may have keys.
+        let edit::ChangedLines { removed, inserted } = edit::changed_lines(&before, &after);
+        if !removed.is_empty() {
+            diff.write_removed(&removed);
+        }
+        if !inserted.is_empty() {
+            diff.write_added(&inserted);
+        }
+        print([diff.text])?;
+        if *dry_run {
+            return print([format!("{client}: not changed, as this is a dry run\n")]);
+        }
+        if !args.yes && !asked()? {
+            print([format!("{client}: not changed; --yes writes it without asking\n")])?;
+            return Ok(Exit::No);
+        }
+        if args.undo {
+            file.restore(&after)?;
+            return print([format!("{client}: taken back\n")]);
+        }
+        file.write(&after)?;
+        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
     }
-    let mut diff = DiffWriter::new(RenderOptions { colour: how.colour, full: false });
-    diff.write_message_header(&format!("{client}: {shown}"));
-    // No lines around the change: they may have keys.
-    let edit::ChangedLines { removed, inserted } = edit::changed_lines(present, &after);
-    if !removed.is_empty() {
-        diff.write_removed(&removed);
-    }
-    if !inserted.is_empty() {
-        diff.write_added(&inserted);
-    }
-    print([diff.text])?;
-    if how.consent == Consent::Refused {
-        return print([format!("{client}: not changed, as this is a dry run\n")]);
-    }
-    if how.consent == Consent::Asked && !asked()? {
-        print([format!("{client}: not changed; --yes writes it without asking\n")])?;
-        return Ok(Exit::No);
-    }
-    if args.undo {
-        file.restore(&after)?;
-        return print([format!("{client}: taken back\n")]);
-    }
-    file.write(&after)?;
-    print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
 }
 
 /// Asks on the terminal; without one the answer is no.
@@ -171,4 +157,84 @@ fn asked() -> io::Result<bool> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+// === files ===
+
+/// A file with settings, which may not exist yet.
+struct SettingsFile {
+    path: PathBuf,
+    // The original; empty without a file, beside a mark of that.
+    backup: PathBuf,
+    created: PathBuf,
+}
+
+impl SettingsFile {
+    fn at(path: PathBuf) -> Self {
+        let beside = |end: &str| {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(end);
+            path.with_file_name(name)
+        };
+        let (backup, created) = (beside(".abridge-backup"), beside(".abridge-created"));
+        Self { path, backup, created }
+    }
+
+    /// The original, or the mark that there was none.
+    fn backup(&self) -> &Path {
+        if self.created.exists() { &self.created } else { &self.backup }
+    }
+
+    /// The text before [`Self::write`]; none if nothing was written.
+    fn original(&self) -> anyhow::Result<Option<String>> {
+        if self.created.exists() { Ok(Some(String::new())) } else { read(&self.backup) }
+    }
+
+    /// Writes the text, and keeps the original.
+    fn write(&self, text: &str) -> anyhow::Result<()> {
+        if self.original()?.is_some() {
+            bail!("it was set up before, as {} shows; take that back with --undo first", self.backup().display());
+        }
+        if self.path.exists() {
+            fs::copy(&self.path, &self.backup)
+                .and_then(|_| sync(&self.backup))
+                .with_context(|| format!("cannot write {}", self.backup.display()))?;
+        } else {
+            let folder = self.path.parent().map_or(Ok(()), fs::create_dir_all);
+            folder.and_then(|()| fs::write(&self.created, "")).with_context(|| self.not_written())?;
+        }
+        fs::write(&self.path, text).with_context(|| self.not_written())
+    }
+
+    /// Writes what the text is without the change, or removes the file if there was none. Nothing else stays.
+    fn restore(&self, text: &str) -> anyhow::Result<()> {
+        if !self.created.exists() {
+            fs::write(&self.path, text).with_context(|| self.not_written())?;
+            return remove(&self.backup).with_context(|| format!("cannot remove {}", self.backup.display()));
+        }
+        let left = if text.is_empty() { remove(&self.path) } else { fs::write(&self.path, text) };
+        left.and_then(|()| remove(&self.created)).with_context(|| self.not_written())?;
+        // It goes if it is empty: the file was the first one in it.
+        let _ = self.path.parent().map(fs::remove_dir);
+        Ok(())
+    }
+
+    fn not_written(&self) -> String {
+        format!("cannot write {}", self.path.display())
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    match read_text(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -1,24 +1,36 @@
 //! `abridge simulate`: runs transcripts through policies and compares the results.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::runtime::{self, Runtime};
+use tokio::sync::{Mutex, mpsc};
 
-use crate::cli::judge::Judge;
+use crate::body::{Budget, Limits, Pool};
+use crate::cli::client::RunningProxy;
 use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
+use crate::demo;
+use crate::dialect;
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
 use crate::proxy::NO_EDITS;
+use crate::simulate::judge::Arrival;
 use crate::simulate::{
-    Conditions, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
-    sessions,
+    Conditions, Judged, Page, PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection, sessions,
 };
 use crate::summary::Summary;
 use crate::tokens::{models, prices};
@@ -86,12 +98,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
-    let judge = args
-        .policies
-        .iter()
-        .any(|policy| is_url(policy))
-        .then(|| Judge::listen(args.judge_upstream, args.summary_tokens));
-    let judge = judge.transpose()?;
+    let has_judged = args.policies.iter().any(|policy| is_url(policy));
+    let judge = has_judged.then(|| Judge::listen(args.judge_upstream, args.summary_tokens)).transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config
             .policies
@@ -106,7 +114,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         };
         config.models.splice(0..0, window.clone());
         // Where the settings say nothing.
-        let [read, write] = [args.cache_read, args.cache_write].map(|price| price.and_then(Price::as_setting));
+        let [read, write] = [args.cache_read, args.cache_write].map(|price| prices::Price::new(price?.ratio()));
         config.prices.push(prices::Settings { read, write, ..prices::Settings::default() });
         if policy == NO_EDITS || judged.is_some() {
             config.policy.edits.clear();
@@ -121,26 +129,29 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
         candidates.push(PolicyUnderTest { name, planners, judged });
     }
-    let paths = if args.paths.is_empty() { sessions_of_user(sources)? } else { args.paths };
+    let variables = &sources.variables;
+    let of_user = || anyhow::Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)));
+    let paths = if args.paths.is_empty() { of_user()? } else { args.paths };
     if paths.is_empty() {
         print_warning("found no sessions of Claude Code, Codex, pi, Gemini CLI or Cline; name files or a folder");
         return Ok(Exit::NoInput);
     }
     let Args { limit, model, five_minute_caches, .. } = args;
     let selection = TranscriptSelection { paths, limit, model, five_minute_caches };
-    let usual = Prices::default();
+    let Prices { cache_read, cache_write } = Prices::default();
     let prices = Prices {
-        cache_read: args.cache_read.unwrap_or(usual.cache_read),
-        cache_write: args.cache_write.unwrap_or(usual.cache_write),
+        cache_read: args.cache_read.unwrap_or(cache_read),
+        cache_write: args.cache_write.unwrap_or(cache_write),
     };
     let summarizer = sources.flags.has_default_upstream().then(summarizer).transpose()?;
-    let summary_source = summarizer
-        .as_ref()
-        .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));
+    let summary_source = match &summarizer {
+        Some(summarizer) => SummarySource::Model(summarizer),
+        None => SummarySource::StandIn(args.summary_tokens),
+    };
     let bar = progress_bar(args.json);
-    let show = |progress: Progress| {
-        bar.set_length(progress.all as u64);
-        bar.set_position(progress.played as u64);
+    let show = |played: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(played as u64);
     };
     let conditions = Conditions { prices, summary_source, placebo: args.placebo, progress: Some(&show) };
     let simulation = Simulation::run(&selection, &candidates, &conditions);
@@ -155,12 +166,6 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
 
 fn is_url(policy: &str) -> bool {
     policy.starts_with("http://")
-}
-
-/// Where the agents of this user keep their sessions.
-fn sessions_of_user(sources: &Sources) -> anyhow::Result<Vec<PathBuf>> {
-    let variables = &sources.variables;
-    Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)))
 }
 
 /// A bar on standard error, if that is a terminal; none beside JSON that goes elsewhere.
@@ -184,4 +189,97 @@ fn policy_names(policies: &[String]) -> Vec<String> {
     let stems: Vec<String> = policies.iter().map(stem).collect();
     let alone = |name: &String| stems.iter().filter(|other| *other == name).count() == 1;
     stems.iter().zip(policies).map(|(stem, policy)| if alone(stem) { stem.clone() } else { policy.clone() }).collect()
+}
+
+// === the upstream of proxies that are policies ===
+
+/// The upstream. Proxies are asked one request at a time, so that what arrives is of that request.
+struct Judge {
+    arrivals: Arc<Mutex<mpsc::Receiver<Bytes>>>,
+    /// It serves as long as this is there.
+    _runtime: Runtime,
+}
+
+/// An answer of the upstream.
+#[derive(Deserialize)]
+struct Answer {
+    whole: String,
+    stream: String,
+}
+
+/// Whether a request asks for a stream.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    stream: bool,
+}
+
+/// How long a proxy may take for an answer: some load a model at their first request.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// The longest body that the upstream reads, in bytes.
+const MAX_BODY: usize = 256 << 20;
+
+/// How many requests may arrive of one; further ones are not counted.
+const MAX_ARRIVALS: usize = 256;
+
+/// Which answer is given where.
+const ANSWERS: &str = include_str!("judge/answers.toml");
+
+impl Judge {
+    /// Listens at the address. Each answer has so many words, for proxies that have the upstream summarise.
+    fn listen(address: SocketAddr, n_words: usize) -> anyhow::Result<Self> {
+        let answers: Arc<BTreeMap<String, Answer>> =
+            Arc::new(toml::from_str(&ANSWERS.replace("WORDS", &vec!["word"; n_words].join(" ")))?);
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind(address));
+        let listener = listener.with_context(|| format!("--judge-upstream {address}"))?;
+        let limits = Limits { max_body: MAX_BODY, budget: Budget::new(2 * MAX_BODY), pool: Pool::default() };
+        let (sender, arrivals) = mpsc::channel(MAX_ARRIVALS);
+        let entered = runtime.enter();
+        demo::serve(listener, limits, move |path, body| {
+            let body = body.unwrap_or_default();
+            let streams = serde_json::from_slice::<Asked>(&body).is_ok_and(|asked| asked.stream);
+            if !body.is_empty() {
+                let _counted = sender.try_send(body);
+            }
+            let (kind, text) = match answers.iter().find(|(end, _)| path.ends_with(end.as_str())) {
+                Some((_, answer)) if streams => ("text/event-stream", answer.stream.trim_start()),
+                Some((_, answer)) => ("application/json", &*answer.whole),
+                None => ("application/json", "{}"),
+            };
+            let mut response = Response::new(text.to_owned().into());
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response
+        });
+        drop(entered);
+        Ok(Self { arrivals: Arc::new(Mutex::new(arrivals)), _runtime: runtime })
+    }
+
+    /// What sends a request through the proxy at this base URL.
+    fn through(&self, url: &str) -> anyhow::Result<Box<Judged>> {
+        let mut proxy = RunningProxy::of(Some(url), None, &Config::default(), "policy")?;
+        proxy.patience = PATIENCE;
+        let path = url.parse::<http::Uri>()?.path().trim_end_matches('/').to_owned();
+        let prefix = path.strip_suffix("/v1").unwrap_or(&path).to_owned();
+        let arrivals = Arc::clone(&self.arrivals);
+        Ok(Box::new(move |body| {
+            let mut arrivals = arrivals.blocking_lock();
+            let is_bearer = dialect::of_body(body).facts().key_field == "authorization";
+            // Requests that came after the last answer, such as for summaries, are paid with this one.
+            let mut further: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
+            let began = Instant::now();
+            let answer = proxy.ask(&prefix, None, if is_bearer { "Bearer judge" } else { "judge" }, body);
+            let within = began.elapsed();
+            let mut arrived: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
+            match (arrived.pop(), answer) {
+                (Some(body), _) => {
+                    further.extend(arrived);
+                    Ok(Arrival { body, further, within })
+                }
+                (None, Ok(answer)) => Err(format!("{}: {}", answer.status, answer.first_line())),
+                (None, Err(error)) => Err(error.to_string()),
+            }
+        }))
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::iter;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store};
@@ -33,7 +33,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let proxy = args.at.proxy(sources, config)?;
     let answer = proxy.get("/abridge/status")?;
     if answer.status != 200 {
-        return Ok(refuse(&anyhow!("{} answers {}: {}", proxy.name, answer.status, answer.first_line())));
+        return Ok(refuse(&proxy.refused(&answer)));
     }
     if args.json {
         return print([&answer.body[..], b"\n"]);
@@ -52,11 +52,8 @@ pub(super) fn required_forms(sources: &Sources, config: &Config) -> Vec<String> 
         Ok(serde_json::from_slice(&answer.body)?)
     };
     if let Ok(status) = status() {
-        return status
-            .upstreams
-            .iter()
-            .flat_map(|known| form_lines(&known.name, &known.forms, &known.lessons))
-            .collect();
+        let upstreams = status.upstreams.iter();
+        return upstreams.flat_map(|known| form_lines(&known.name, &known.forms, &known.lessons)).collect();
     }
     let stored = store::read(sources, config, async |store| FormsNote::stored(store).await);
     let stored = stored.ok().flatten().unwrap_or_default();
@@ -112,7 +109,7 @@ impl Status {
         row("tokens", self.tokens_text());
         row("offloaded", format!("{} in all requests", format_bytes(self.totals.offloaded_bytes)));
         row("billed", self.billed_text());
-        let (predicted, observed) = (grouped(self.totals.predicted_cached), grouped(self.totals.billed.cached));
+        let [predicted, observed] = [self.totals.predicted_cached, self.totals.billed.cached].map(grouped);
         row("predicted cached", format!("{predicted}, observed {observed}"));
         self.token_factors.iter().for_each(|learnt| row("token factor", learnt.to_text()));
         self.caches.iter().for_each(|cache| row("cache", cache.to_text()));
@@ -136,7 +133,11 @@ impl Status {
         if before == 0 {
             return "none counted".to_owned();
         }
-        format!("{} -> {} ({})", grouped(before), grouped(after), percent_change(before, after))
+        let change = match percent(after, before) {
+            share @ 101.. => format!("+{} %", share - 100),
+            share => format!("-{} %", 100 - share),
+        };
+        format!("{} -> {} ({change})", grouped(before), grouped(after))
     }
 
     fn billed_text(&self) -> String {
@@ -238,22 +239,12 @@ fn format_counts(counts: &BTreeMap<String, u64>) -> String {
     if counts.is_empty() { "never".to_owned() } else { counts.join(", ") }
 }
 
-fn percent_change(before: u64, after: u64) -> String {
-    let share = percent(after, before);
-    if share > 100 { format!("+{} %", share - 100) } else { format!("-{} %", 100 - share) }
-}
-
 /// A number of bytes in the largest unit of which there is at least one.
 pub(super) fn format_bytes(n: u64) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let unit = units.into_iter().find(|(size, _)| n >= *size);
-    unit.map_or_else(
-        || format!("{n} B"),
-        |(size, name)| {
-            let tenths = div_rounded(10 * u128::from(n), size);
-            format!("{}.{} {name}", tenths / 10, tenths % 10)
-        },
-    )
+    let Some((size, name)) = units.into_iter().find(|(size, _)| n >= *size) else { return format!("{n} B") };
+    let tenths = div_rounded(10 * u128::from(n), size);
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
 
 fn format_uptime(seconds: u64) -> String {

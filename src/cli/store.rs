@@ -3,21 +3,24 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use tokio::time::timeout;
 
+use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, OutputArgs, print, refuse, runtime};
 use crate::config::{Config, Environment, MissingError, Sources};
-use crate::payload::PayloadKey;
+use crate::engine::bookkeeper::KEPT;
+use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
+use crate::store::redb::{salvage, secret};
 use crate::store::{
-    Clock, OpenError, PayloadInfo, RedbStore, SharedStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
-    Verified, engine, postgres,
+    Clock, NoteGroup, OpenError, PayloadInfo, RedbStore, Salvaged, SharedStore, Stats, Store, StoreEngine, StoreError,
+    SweepResult, Time, Verified, engine, postgres,
 };
-
-mod backup;
-mod copy;
-mod salvage;
 
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
@@ -38,13 +41,13 @@ pub enum Command {
     /// Read and check everything that is stored
     Verify(OutputArgs),
     /// Copy what is whole of a file, also of a damaged one, to a new file
-    Salvage(salvage::Args),
+    Salvage(SalvageArgs),
     /// Copy the file as it is at this moment to a new one, also while a proxy uses it
-    Backup(backup::Args),
+    Backup(BackupArgs),
     /// Make the tables that the store of a fleet needs, where they do not exist.
     Init,
     /// Copy a store file to the engine of the settings, or from there to a new file: texts, summaries and the secret.
-    Copy(copy::Args),
+    Copy(CopyArgs),
 }
 
 /// Arguments of `ls`.
@@ -56,6 +59,61 @@ pub struct Ls {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// Arguments of `backup`.
+#[derive(clap::Args, Debug)]
+pub struct BackupArgs {
+    /// The new file; the proxy writes it, if one runs
+    #[arg(value_name = "FILE")]
+    to: PathBuf,
+    #[command(flatten)]
+    proxy: ProxyArgs,
+}
+
+/// How long a copy may take.
+const BACKUP_PATIENCE: Duration = Duration::from_hours(1);
+
+/// Arguments of `salvage`.
+#[derive(clap::Args, Debug)]
+pub struct SalvageArgs {
+    /// The damaged file, in place of the one of the settings
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The new file
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+}
+
+/// Arguments of `copy`.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct CopyArgs {
+    /// Copy this file to the engine
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Copy from the engine to this new file
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+/// Counts of the copied rows.
+#[derive(Debug, Default)]
+struct Copied {
+    payloads: u64,
+    bytes: u64,
+    summaries: u64,
+    /// Summaries of versions that did not note where they are found.
+    left_out: u64,
+}
+
+/// The part of a summary that says where it is found.
+#[derive(Deserialize)]
+struct Rooted {
+    root: Option<ChainKey>,
+}
+
+/// How many payloads are read and written at a time.
+const BATCH: usize = 32;
 
 /// The store of the settings does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -69,9 +127,9 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
     runtime.block_on(async {
         match command {
             Command::Init => return init(config, &environment).await,
-            Command::Copy(args) => return copy::run(args, config, &environment).await,
-            Command::Backup(args) => return backup::run(args, sources, config, &environment).await,
-            Command::Salvage(args) => return salvage::run(args, config, &environment).await,
+            Command::Copy(args) => return run_copy(args, config, &environment).await,
+            Command::Backup(args) => return backup(args, sources, config, &environment).await,
+            Command::Salvage(args) => return run_salvage(args, config, &environment).await,
             _ => {}
         }
         let store = open(config, &environment).await?;
@@ -144,12 +202,11 @@ fn open_file(path: &Path, config: &Config) -> anyhow::Result<RedbStore> {
     if !path.exists() {
         return Err(StoreNotFoundError(path.to_owned()).into());
     }
-    let opened = RedbStore::open(path, config.store.clone(), Clock::system());
-    opened.map_err(|error| match error {
-        error @ OpenError::InUse { .. } => {
-            anyhow::Error::new(error).context("ask the running proxy, GET /abridge/recall/HANDLE, or stop it first")
-        }
-        error => error.into(),
+    RedbStore::open(path, config.store.clone(), Clock::system()).map_err(|error| {
+        let is_in_use = matches!(error, OpenError::InUse { .. });
+        let error = anyhow::Error::new(error);
+        let advice = "ask the running proxy, GET /abridge/recall/HANDLE, or stop it first";
+        if is_in_use { error.context(advice) } else { error }
     })
 }
 
@@ -166,10 +223,8 @@ impl Command {
                     Ok(key) => store.get(key).await?,
                     Err(_) => None,
                 };
-                let Some(payload) = payload else {
-                    return Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
-                };
-                return print([payload]);
+                let missing = || Ok(refuse(&anyhow!("no payload has the handle {handle:?}")));
+                return payload.map_or_else(missing, |payload| print([payload]));
             }
             Self::Stats(output) => output.render(&store.stats().await?, format_stats)?,
             Self::Verify(output) => {
@@ -190,6 +245,135 @@ impl Command {
     }
 }
 
+// === copies of a file ===
+
+async fn backup(
+    args: &BackupArgs,
+    sources: &Sources,
+    config: &Config,
+    environment: &Environment,
+) -> anyhow::Result<Exit> {
+    let to = std::path::absolute(&args.to).context("the name of the file has no folder")?;
+    if args.proxy.is_default() {
+        match open(config, environment).await {
+            Ok(store) => {
+                let copied = store.backup(&to).await;
+                store.close().await?;
+                copied.context("the store was not copied")?;
+                return print([format!("copied the store to {}\n", to.display())]);
+            }
+            Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut proxy = args.proxy.proxy(sources, config)?;
+    proxy.patience = BACKUP_PATIENCE;
+    let path = to.to_str().context("the name of the file is not UTF-8")?;
+    let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
+    let answer = proxy.post(&target, &[], b"")?;
+    if answer.status != 200 {
+        return Ok(refuse(&anyhow!("{}", answer.first_line())));
+    }
+    print([format!("{}\n", answer.first_line())])
+}
+
+async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
+    let own = || config.store.file(environment.state.as_deref());
+    let from = args.from.clone().or_else(own).ok_or(MissingError::StorePath)?;
+    if !from.is_file() {
+        bail!("there is no file at {}", from.display());
+    }
+    if args.to.exists() {
+        bail!("{} exists; name a new file", args.to.display());
+    }
+    let found = secret(&from);
+    let (settings, clock) = (config.store.clone(), Clock::system());
+    let to = match found {
+        Some(secret) => RedbStore::create(&args.to, settings, clock, secret)?,
+        None => RedbStore::open(&args.to, settings, clock)?,
+    };
+    let Salvaged { payloads, bytes, summaries } = salvage(&from, &to).await?;
+    to.close().await?;
+    let secret = match found {
+        Some(_) => "the secret is the same, so new handles are as before",
+        None => "the secret could not be read, so the same texts get new handles",
+    };
+    print([format!("copied {payloads} payloads of {bytes} bytes and {summaries} summaries; {secret}\n")])
+}
+
+async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
+    if config.store.engine == StoreEngine::File {
+        return Err(MissingError::StoreEngine.into());
+    }
+    let mut options = environment.store_options(&config.store);
+    let copied = match (&args.from, &args.to) {
+        (Some(path), _) => {
+            let file = open_file(path, config)?;
+            options.fresh = Some(file.secret());
+            let engine = open_engine(options).await?;
+            if engine.secret() != Some(file.secret()) {
+                bail!(
+                    "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
+                );
+            }
+            copy(&file, &*engine).await?
+        }
+        (None, to) => {
+            let path = to.as_deref().context("--from or --to")?;
+            let engine = open_engine(options).await?;
+            let secret = engine.secret().context("the engine has not given its secret")?;
+            if path.exists() {
+                bail!("{} exists; name a new file", path.display());
+            }
+            copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
+        }
+    };
+    let Copied { payloads, bytes, summaries, left_out } = copied;
+    print([format!(
+        "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
+         of earlier versions\n"
+    )])
+}
+
+async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
+    let mut copied = Copied::default();
+    let listed = from.list(usize::MAX).await?;
+    for batch in listed.chunks(BATCH) {
+        let mut payloads = Vec::new();
+        for info in batch {
+            // Everything that was swept meanwhile is gone from both.
+            payloads.extend(from.load(info.key).await?.map(|payload| (info.key, payload)));
+        }
+        // The file does not say which ones an upstream's conversation names: all are kept as long as those.
+        let put = payloads.iter().map(|(key, payload)| (*key, payload.clone())).collect();
+        to.put(put, Lifetime::Chained).await?;
+        for (key, payload) in payloads {
+            if to.load(key).await?.as_ref() != Some(&payload) {
+                bail!("the copy of {key} differs");
+            }
+            copied.payloads += 1;
+            copied.bytes += payload.len() as u64;
+        }
+    }
+    for beginning in from.summaries().await? {
+        let Some(summary) = from.summary(beginning).await? else { continue };
+        match serde_json::from_slice(&summary) {
+            Ok(Rooted { root: Some(root) }) => {
+                // A summary that the other side has already stays.
+                to.offer_summary(Place { root, beginning }, summary).await?;
+                copied.summaries += 1;
+            }
+            _ => copied.left_out += 1,
+        }
+    }
+    for note in from.notes(NoteGroup::Ledger).await? {
+        to.note(note, KEPT).await?;
+    }
+    from.close().await?;
+    to.close().await?;
+    Ok(copied)
+}
+
 // === helpers ===
 
 fn format_table(entries: &[PayloadInfo], now: Time) -> String {
@@ -206,8 +390,8 @@ fn format_table(entries: &[PayloadInfo], now: Time) -> String {
 fn format_age(now: Time, then: Time) -> String {
     let seconds = now.since(then).as_secs();
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
-    let unit = units.into_iter().find(|(length, _)| seconds >= *length);
-    unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
+    let (length, name) = units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "s"));
+    format!("{} {name}", seconds / length)
 }
 
 fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: &Verified) -> String {

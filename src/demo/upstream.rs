@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,15 +38,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(20);
 /// The running server, which runs until the runtime ends.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    address: SocketAddr,
-    model: Arc<Model>,
-}
-
-#[derive(Debug)]
-struct Model {
-    gauge: Gauge,
+    /// Scheme, host and port.
+    pub url: String,
+    /// What counts the tokens of its model.
+    pub gauge: Gauge,
     /// The body of the last request.
-    last: ArcSwap<Bytes>,
+    last: Arc<ArcSwap<Bytes>>,
 }
 
 /// Why the model refuses a request.
@@ -90,33 +87,21 @@ impl Upstream {
     /// Listens on a free port of this machine.
     pub async fn start(model: &str) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
+        let url = format!("http://{}", listener.local_addr()?);
         let budget = Budget::new(4 * MAX_BODY_BYTES);
         let limits = Limits { max_body: MAX_BODY_BYTES, budget, pool: Pool::default() };
         let gauge = Meter::new(&tokens::Settings::default(), &[]).for_model(Some(model));
-        let model = Arc::new(Model { gauge, last: ArcSwap::default() });
-        let server = Arc::clone(&model);
+        let upstream = Self { url, gauge, last: Arc::default() };
+        let server = upstream.clone();
         serve(listener, limits, move |_, body| server.answer(body));
-        Ok(Self { address, model })
-    }
-
-    /// Scheme, host and port.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// What counts the tokens of its model.
-    pub fn gauge(&self) -> &Gauge {
-        &self.model.gauge
+        Ok(upstream)
     }
 
     /// The body of the last request.
     pub fn last_request(&self) -> Bytes {
-        Bytes::clone(&self.model.last.load())
+        Bytes::clone(&self.last.load())
     }
-}
 
-impl Model {
     fn answer(&self, body: Result<Bytes, String>) -> Response<Full<Bytes>> {
         let answer = match body {
             Ok(body) => {

@@ -15,6 +15,8 @@
 
 use serde::Serialize;
 
+use super::Transcript;
+use super::regret::Measure;
 use super::sessions::Step;
 use crate::dialect::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars, Rates};
@@ -89,13 +91,10 @@ impl Paid {
 // === impl Bill ===
 
 impl<'a> Bill<'a> {
-    /// Of requests that were counted so without edits.
-    pub(super) fn new(
-        steps: &'a [Step],
-        unedited: &'a [Counted],
-        rates: &'a KnownRates,
-        summary_tokens: usize,
-    ) -> Self {
+    /// Of a segment of which nothing is sent yet.
+    pub(super) fn new(segment: &'a Transcript, measure: Measure<'a>) -> Self {
+        let summary_tokens = measure.conditions.summary_source.stand_in().unwrap_or_default();
+        let (steps, unedited, rates) = (&segment.steps, measure.counted, &measure.planner.rates);
         Self { steps, unedited, rates, summary_tokens, dollars: Nanodollars::default() }
     }
 
@@ -197,7 +196,8 @@ mod tests {
         let (steps, was) = ([step("claude-opus-4-5"), step("nobodys-model")], [counted(500, 450), counted(500, 450)]);
         let rates = KnownRates::new(PriceList::new(&[], &[], "api.anthropic.com"));
         let charged = |charge: &dyn Fn(&mut Bill<'_>)| {
-            let mut bill = Bill::new(&steps, &was, &rates, 40);
+            let dollars = Nanodollars::default();
+            let mut bill = Bill { steps: &steps, unedited: &was, rates: &rates, summary_tokens: 40, dollars };
             charge(&mut bill);
             bill.dollars.0
         };

@@ -6,7 +6,6 @@ use serde::{Serialize, Serializer};
 use smart_default::SmartDefault;
 
 use super::bill::Counted;
-use crate::tokens::prices;
 
 /// The counts of some requests.
 #[derive(Clone, Copy, Debug, Default, derive_more::Add, Eq, PartialEq, Serialize)]
@@ -46,7 +45,7 @@ pub struct Figures {
 
 /// The price of a token, in millionths of an uncached input token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Price(u64);
+pub struct Price(u32);
 
 /// The prices of tokens that are read from the cache and written to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, SmartDefault)]
@@ -62,7 +61,7 @@ pub struct Prices {
 /// The block size of prompt caches, in tokens.
 const CACHE_BLOCK_TOKENS: usize = 128;
 
-const MILLIONTHS: u64 = 1_000_000;
+const MILLIONTHS: u32 = 1_000_000;
 
 // === impl Figures ===
 
@@ -89,7 +88,7 @@ impl Figures {
 
     pub(super) fn compute_cost(&mut self, prices: Prices) {
         let rest = self.tokens_sent - self.tokens_cached - self.tokens_written;
-        let cost = |tokens: usize, price: u64| u128::try_from(tokens).unwrap_or(u128::MAX) * u128::from(price);
+        let cost = |tokens: usize, price: u32| u128::try_from(tokens).unwrap_or(u128::MAX) * u128::from(price);
         let sum = cost(self.tokens_cached, prices.cache_read.0)
             + cost(self.tokens_written, prices.cache_write.0)
             + cost(rest, MILLIONTHS)
@@ -122,9 +121,9 @@ fn blocks(tokens: usize) -> usize {
 // === impl Price ===
 
 impl Price {
-    /// The same price in settings, if they take it.
-    pub fn as_setting(self) -> Option<prices::Price> {
-        prices::Price::new(self.to_string().parse().ok()?)
+    /// The price in uncached input tokens.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.0) / f64::from(MILLIONTHS)
     }
 }
 
@@ -138,22 +137,20 @@ impl FromStr for Price {
         if !digits(whole) || !digits(decimals) || decimals.len() > 6 {
             return Err(ALLOWED);
         }
-        let number: u64 = format!("{whole}{decimals:0<6}").parse().map_err(|_| ALLOWED)?;
-        if number > 1000 * MILLIONTHS { Err(ALLOWED) } else { Ok(Self(number)) }
+        let number = format!("{whole}{decimals:0<6}").parse().ok().filter(|number| *number <= 1000 * MILLIONTHS);
+        number.map(Self).ok_or(ALLOWED)
     }
 }
 
 impl std::fmt::Display for Price {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let decimals = format!("{:06}", self.0 % MILLIONTHS);
-        let decimals = decimals.trim_end_matches('0');
-        write!(f, "{}.{}", self.0 / MILLIONTHS, if decimals.is_empty() { "0" } else { decimals })
+        let ratio = self.ratio();
+        if ratio.fract() == 0.0 { write!(f, "{ratio:.1}") } else { write!(f, "{ratio}") }
     }
 }
 
 impl Serialize for Price {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // The text is a decimal number, which is serialised as a number.
-        to.serialize_f64(self.to_string().parse().unwrap_or_default())
+        to.serialize_f64(self.ratio())
     }
 }

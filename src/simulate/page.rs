@@ -49,16 +49,13 @@ impl fmt::Display for Page<'_> {
              <p>{} transcripts, {} answers. Cost is in uncached input tokens: {} for a cached one, {} for one that is \
              written to the cache.</p>\n",
             transcripts.len(),
-            grouped(totals.first().map_or(0, |total| total.regret.answers)),
+            grouped(totals.first().map_or(0, |total| total.outcome.regret.answers)),
             prices.cache_read,
             prices.cache_write,
         )?;
         if let Some(verdict) = &self.0.verdict {
-            writeln!(
-                f,
-                "<h2>What was paid, and what would be saved</h2>\n<pre id=\"verdict\">{}</pre>",
-                Text(&verdict.to_string())
-            )?;
+            f.write_str("<h2>What was paid, and what would be saved</h2>\n")?;
+            writeln!(f, "<pre id=\"verdict\">{}</pre>", Text(&verdict.to_string()))?;
         }
         self.front(f)?;
         self.lines(f)?;
@@ -75,19 +72,20 @@ impl Page<'_> {
              sight; it is hard if an edit fails without it. Cost with recalls, in percent of the cost without edits, has \
              one more request for each fault. No policy is better in both than those on the dashed line.</p>\n<figure>\n",
         )?;
-        let regrets = self.0.totals.iter().map(|total| &total.regret);
-        let points: Vec<_> = regrets.map(|of| (of.percent_with_recalls(), of.faults_per_100())).collect();
-        let bounds = points.iter().fold((100.0_f64, 100.0_f64, 1.0_f64), |(low, high, faults), point| {
-            (low.min(point.0), high.max(point.0), faults.max(point.1))
-        });
-        let across = Axis { low: (bounds.0 - 5.0).max(0.0), high: bounds.1 + 5.0 };
-        let up = Axis { low: 0.0, high: bounds.2 * 1.1 };
-        open_drawing(f, "Faults by cost", &format!("{:.2} faults in 100 requests", up.high), "0")?;
+        let regrets = self.0.totals.iter().map(|total| &total.outcome.regret);
+        let points: Vec<_> = regrets.map(|of| (of.percent_with_recalls(), of.per_100(of.faults))).collect();
+        let costs = || points.iter().map(|point| point.0);
+        let (low, high) = (costs().fold(100.0, f64::min), costs().fold(100.0, f64::max));
+        let across = Axis { low: (low - 5.0).max(0.0), high: high + 5.0 };
+        let up = Axis { low: 0.0, high: points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.1 };
+        open_drawing(f, "Faults by cost", &format!("{:.2} faults in 100 requests", up.high))?;
         for (x, anchor) in [(across.low, "start"), (across.high, "end")] {
             label(f, across.x(x), HEIGHT - MARGIN + 16.0, anchor, &format!("cost {x:.0} %"))?;
         }
-        let mut front: Vec<_> =
-            points.iter().filter(|point| !points.iter().any(|other| beats(*other, **point))).collect();
+        // Another point that costs no more, has no more faults, and is not the same.
+        let is_beaten =
+            |point: (f64, f64)| points.iter().any(|other| other.0 <= point.0 && other.1 <= point.1 && *other != point);
+        let mut front: Vec<_> = points.iter().filter(|point| !is_beaten(**point)).collect();
         front.sort_by(|a, b| a.0.total_cmp(&b.0));
         polyline(f, "front", front.iter().map(|point| (across.x(point.0), up.y(point.1))))?;
         for (n, (point, total)) in points.iter().zip(&self.0.totals).enumerate() {
@@ -113,21 +111,21 @@ impl Page<'_> {
              <th>in dollars</th><th>faults in 100</th><th>hard in 100</th><th>noise in 100</th></tr>\n",
         )?;
         for (n, total) in self.0.totals.iter().enumerate() {
-            let regret = &total.regret;
-            let noise =
-                regret.placebo_per_100().map_or_else(|| "not measured".to_owned(), |noise| format!("{noise:.2}"));
+            let regret = &total.outcome.regret;
+            let noise = regret.placebo.map(|noise| format!("{:.2}", regret.per_100(noise)));
+            let noise = noise.as_deref().unwrap_or("not measured");
             writeln!(
                 f,
                 "<tr><td><span class=\"key {}\">{}</span></td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{}</td>\
                  <td>{:.2}</td><td>{:.2}</td><td>{noise}</td></tr>",
                 colour(n),
                 Text(&total.policy),
-                grouped(total.figures.tokens_sent),
-                grouped(total.figures.cost),
+                grouped(total.outcome.figures.tokens_sent),
+                grouped(total.outcome.figures.cost),
                 regret.percent_with_recalls(),
-                if self.0.verdict.is_some() { total.dollars.to_string() } else { "not known".to_owned() },
-                regret.faults_per_100(),
-                regret.hard_per_100(),
+                if self.0.verdict.is_some() { total.outcome.dollars.to_string() } else { "not known".to_owned() },
+                regret.per_100(regret.faults),
+                regret.per_100(regret.hard),
             )?;
         }
         f.write_str("</table></div>\n")
@@ -148,7 +146,8 @@ impl Page<'_> {
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<h2>What was missed</h2>\n")?;
         let runs = || self.0.transcripts.iter().flat_map(|played| played.runs.iter().map(move |run| (played, run)));
-        let faults = || runs().flat_map(|(played, run)| run.regret.list.iter().map(move |fault| (played, run, fault)));
+        let faults =
+            || runs().flat_map(|(played, run)| run.outcome.regret.list.iter().map(move |fault| (played, run, fault)));
         let n_faults = faults().count();
         if n_faults == 0 {
             f.write_str("<p id=\"no-faults\">Nothing: no answer repeats what was taken out of sight.</p>\n")?;
@@ -161,15 +160,15 @@ impl Page<'_> {
 }
 
 fn lines_of(f: &mut fmt::Formatter<'_>, played: &TranscriptResult) -> fmt::Result {
-    let n_requests = played.runs.iter().map(|run| run.tokens.len()).max().unwrap_or_default();
-    let most = played.runs.iter().flat_map(|run| &run.tokens).max().copied().unwrap_or_default();
+    let n_requests = played.runs.iter().map(|run| run.outcome.tokens.len()).max().unwrap_or_default();
+    let most = played.runs.iter().flat_map(|run| &run.outcome.tokens).max().copied().unwrap_or_default();
     writeln!(f, "<figure>\n<figcaption>{}</figcaption>", Text(&played.name))?;
-    open_drawing(f, "Tokens of each request", &format!("{} tokens", grouped(most)), "0")?;
+    open_drawing(f, "Tokens of each request", &format!("{} tokens", grouped(most)))?;
     label(f, WIDTH, HEIGHT - MARGIN + 16.0, "end", &format!("request {}", grouped(n_requests)))?;
     let (across, up) = (Axis { low: 0.0, high: float(n_requests) }, Axis { low: 0.0, high: float(most) });
     let width = n_requests.div_ceil(MAX_POINTS).max(1);
     for (n, run) in played.runs.iter().enumerate() {
-        let largest = run.tokens.chunks(width).map(|some| some.iter().max().copied().unwrap_or_default());
+        let largest = run.outcome.tokens.chunks(width).map(|some| some.iter().max().copied().unwrap_or_default());
         let points = largest.enumerate().map(|(n, tokens)| (across.x(float(n * width + 1)), up.y(float(tokens))));
         polyline(f, &format!("line {}", colour(n)), points)?;
     }
@@ -214,13 +213,13 @@ fn more(f: &mut fmt::Formatter<'_>, n: usize, shown: usize, what: &str) -> fmt::
 
 // === drawing ===
 
-/// Opens a drawing with its two axes, and labels the vertical one.
-fn open_drawing(f: &mut fmt::Formatter<'_>, name: &str, high: &str, low: &str) -> fmt::Result {
+/// Opens a drawing with its two axes, and labels the vertical one, from 0 up.
+fn open_drawing(f: &mut fmt::Formatter<'_>, name: &str, high: &str) -> fmt::Result {
     let floor = HEIGHT - MARGIN;
     writeln!(f, "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name}\">")?;
     writeln!(f, "<path class=\"axis\" d=\"M{MARGIN} 18V{floor}H{WIDTH}\" fill=\"none\"/>")?;
     label(f, MARGIN, 12.0, "start", high)?;
-    label(f, MARGIN - 6.0, floor, "end", low)
+    label(f, MARGIN - 6.0, floor, "end", "0")
 }
 
 fn label(f: &mut fmt::Formatter<'_>, x: f64, y: f64, anchor: &str, text: &str) -> fmt::Result {
@@ -235,11 +234,6 @@ fn polyline(f: &mut fmt::Formatter<'_>, class: &str, points: impl Iterator<Item 
 
 fn colour(n: usize) -> String {
     format!("p{}", n % N_COLOURS)
-}
-
-/// Whether a point costs no more and has no more faults than another, and is not the same.
-fn beats(one: (f64, f64), other: (f64, f64)) -> bool {
-    one.0 <= other.0 && one.1 <= other.1 && (one.0 < other.0 || one.1 < other.1)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "it is drawn")]

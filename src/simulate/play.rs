@@ -1,36 +1,36 @@
-//! Sends the requests of one transcript under one policy.
+//! Sends the requests of one transcript under one policy, and makes its summaries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::bill::Counted;
+use super::regret::Measure;
 use super::sent_request::SentRequest;
-use super::summaries::{SummaryCache, SummarySource};
 use super::transcript::Insertion;
-use super::{Figures, Judged, Prices, Sightings, Transcript, TranscriptError};
+use super::{Figures, Judged, Outcome, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
-use crate::payload::PayloadKey;
-use crate::plan::{Action, Need, Plan};
+use crate::edit::summarize::instruction;
+use crate::payload::{ChainKey, PayloadKey};
+use crate::plan::{Action, Need, Plan, SummaryJob};
 use crate::planner::{ColdPasses, PlanContext, Planner};
 use crate::span::{joined, splice};
+use crate::summary::{Prompt, Summary, SummaryState};
 use crate::tokens::Gauge;
 
 /// Sends the requests of one session, one after another.
 #[derive(Clone, derive_more::Debug)]
 pub(super) struct Player<'a> {
-    planner: &'a Planner,
-    summary_source: SummarySource<'a>,
+    #[debug(skip)]
+    measure: Measure<'a>,
     gauge: Gauge,
-    summaries: SummaryCache,
+    summaries: HashMap<ChainKey, SummaryState>,
     figures: Figures,
     cleared: BTreeSet<usize>,
     truncated: BTreeSet<usize>,
     offloaded: BTreeMap<PayloadKey, usize>,
     pub(super) before: Option<SentRequest>,
-    /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
-    /// of it until something is edited.
-    pub(super) whole: Option<&'a SentRequest>,
     /// Each request, as it was sent.
     sent: Vec<Counted>,
     /// The calls for summaries since the last request.
@@ -38,46 +38,28 @@ pub(super) struct Player<'a> {
     /// The requests at which the prompt cache had expired, by their numbers of messages.
     cold: Vec<usize>,
     pub(super) has_edited: bool,
-    /// The proxy that edits in place of the planner, and what was seen of it.
-    #[debug(skip)]
-    judged: Option<&'a Judged>,
+    /// What was seen of the proxy that edits in place of the planner.
     sightings: Sightings,
-}
-
-/// The outcome of a session.
-pub(super) struct Played {
-    pub(super) figures: Figures,
-    /// Each request, as it was sent.
-    pub(super) sent: Vec<Counted>,
-    pub(super) sightings: Option<Sightings>,
 }
 
 // === impl Player ===
 
 impl<'a> Player<'a> {
     /// A player of a session that asks `model`.
-    pub(super) fn new(
-        model: Option<&str>,
-        planner: &'a Planner,
-        summary_source: SummarySource<'a>,
-        judged: Option<&'a Judged>,
-    ) -> Self {
+    pub(super) fn new(model: Option<&str>, measure: Measure<'a>) -> Self {
         Self {
-            planner,
-            summary_source,
-            gauge: planner.meter.for_model(model),
-            summaries: SummaryCache::default(),
+            measure,
+            gauge: measure.planner.meter.for_model(model),
+            summaries: HashMap::new(),
             figures: Figures::default(),
             cleared: BTreeSet::new(),
             truncated: BTreeSet::new(),
             offloaded: BTreeMap::new(),
             before: None,
-            whole: None,
             sent: Vec::new(),
             summary_calls: Vec::new(),
             cold: Vec::new(),
             has_edited: false,
-            judged,
             sightings: Sightings::default(),
         }
     }
@@ -95,7 +77,7 @@ impl<'a> Player<'a> {
         }
         let body = transcript.request(n, inserted);
         let edited = self.edit(&body)?;
-        let sent = match self.whole.filter(|_| inserted.is_empty() && edited == body) {
+        let sent = match self.measure.whole.filter(|_| inserted.is_empty() && edited == body) {
             Some(whole) => whole.beginning(n, edited),
             None => self.count(edited)?,
         };
@@ -105,8 +87,8 @@ impl<'a> Player<'a> {
 
     /// Knows the summaries that a model has made for another player, so that it is not asked twice.
     pub(super) fn learn_summaries(&mut self, other: &Self) {
-        if let SummarySource::Model(_) = self.summary_source {
-            other.summaries.0.iter().for_each(|(key, state)| drop(self.summaries.0.insert(*key, state.clone())));
+        if let SummarySource::Model(_) = self.measure.conditions.summary_source {
+            self.summaries.extend(other.summaries.iter().map(|(key, state)| (*key, state.clone())));
         }
     }
 
@@ -123,7 +105,7 @@ impl<'a> Player<'a> {
     }
 
     fn edit(&mut self, body: &Bytes) -> Result<Bytes, TranscriptError> {
-        if let Some(judged) = self.judged {
+        if let Some(judged) = self.measure.judged {
             return Ok(self.edit_through(judged, body));
         }
         // A request that is not understood is sent unchanged, as in the proxy.
@@ -159,18 +141,20 @@ impl<'a> Player<'a> {
 
     /// Plans a request, and has the summaries made that it waits for.
     fn plan(&mut self, body: &Bytes) -> Result<Result<Plan, ParseError>, TranscriptError> {
-        let dialect = self.whole.map_or_else(|| dialect::of_body(body), |whole| whole.dialect);
+        let Measure { planner, conditions, whole, .. } = self.measure;
+        let dialect = whole.map_or_else(|| dialect::of_body(body), |whole| whole.dialect);
         loop {
             let cold_passes = ColdPasses::At(&self.cold);
-            let context = PlanContext { cold_passes, ..self.planner.anonymous(&self.summaries.0) };
-            let mut planned = self.planner.policy.plan(dialect, body, &context);
+            let context = PlanContext { cold_passes, ..planner.anonymous(&self.summaries) };
+            let mut planned = planner.policy.plan(dialect, body, &context);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(job)) = needs else { return Ok(planned) };
-            let waits = job.waits;
-            let (call, made) =
-                self.summaries.make(*job, self.summary_source, self.planner, &self.gauge, self.before.as_ref())?;
-            self.figures.add_summary_call(call, made);
+            let (waits, key) = (job.waits, job.key);
+            let call = measure_call(&job, planner, &self.gauge, self.before.as_ref())?;
+            let summary = conditions.summary_source.make(*job, &self.gauge);
+            self.figures.add_summary_call(call, summary.is_some());
             self.summary_calls.push(call);
+            self.summaries.insert(key, summary.map_or(SummaryState::CoolingDown, SummaryState::Summary));
             if !waits {
                 return Ok(planned); // it is there for the next request
             }
@@ -180,7 +164,7 @@ impl<'a> Player<'a> {
     /// Counts a request as it is sent.
     fn count(&self, body: Bytes) -> Result<SentRequest, TranscriptError> {
         let before = self.before.as_ref();
-        match self.whole {
+        match self.measure.whole {
             Some(whole) => SentRequest::of(whole.dialect, body, &self.gauge, before),
             None => SentRequest::new(body, &self.gauge, before),
         }
@@ -199,14 +183,83 @@ impl<'a> Player<'a> {
         self.figures.add_request(sent, self.gauge.window, moved);
     }
 
-    /// Returns what has become of the session at these prices.
-    pub(super) fn finish(mut self, prices: Prices) -> Played {
+    /// Returns what has become of the session.
+    pub(super) fn finish(mut self) -> Outcome {
         self.figures.results_cleared = self.cleared.len();
         self.figures.results_truncated = self.truncated.len();
         self.figures.bytes_offloaded = self.offloaded.values().sum();
-        self.figures.compute_cost(prices);
+        self.figures.compute_cost(self.measure.conditions.prices);
         self.sightings.micros.sort_unstable();
-        let sightings = self.judged.map(|_| self.sightings);
-        Played { figures: self.figures, sent: self.sent, sightings }
+        let sightings = self.measure.judged.map(|_| self.sightings);
+        let tokens = self.sent.iter().map(|sent| sent.tokens).collect();
+        Outcome { figures: self.figures, sightings, tokens, ..Outcome::default() }
     }
+}
+
+// === summaries ===
+
+/// The source of summaries in a simulation.
+#[derive(Clone, Copy, derive_more::Debug)]
+pub enum SummarySource<'a> {
+    /// No model: a text of about so many tokens replaces each summary, within the usual frame.
+    StandIn(usize),
+    /// A model, whose calls may fail.
+    #[debug("Model")]
+    Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
+}
+
+/// The default limit of an answer, in tokens.
+const DEFAULT_MAX_TOKENS: usize = 8192;
+
+impl Default for SummarySource<'_> {
+    /// A stand-in text of about two pages.
+    fn default() -> Self {
+        Self::StandIn(1500)
+    }
+}
+
+impl SummarySource<'_> {
+    /// The tokens of the text that replaces each summary; `None` if a model makes summaries.
+    pub(super) fn stand_in(self) -> Option<usize> {
+        if let Self::StandIn(tokens) = self { Some(tokens) } else { None }
+    }
+
+    /// The summary that a job asks for, if there is one.
+    fn make(self, job: SummaryJob, gauge: &Gauge) -> Option<Arc<Summary>> {
+        match self {
+            Self::Model(make) => make(job),
+            Self::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
+        }
+    }
+}
+
+/// A summary of meaningless words; `None` if it would be larger than what it replaces.
+fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
+    let text = job.frame.around(&vec!["word"; tokens].join(" "));
+    let dialect = dialect::of_body(&job.source.body);
+    let message = dialect.render_user_message(&text);
+    let summary = Summary {
+        text,
+        tokens_replaced: job.tokens_replaced,
+        made_at: job.n_elements,
+        transcript: job.transcript.as_ref().map(|job| job.key),
+    };
+    (dialect.element_tokens(gauge, &message) < job.tokens).then(|| Arc::new(summary))
+}
+
+/// The input of the call for a summary, and the part of it that a cache with the request before could serve.
+fn measure_call(
+    job: &SummaryJob,
+    planner: &Planner,
+    gauge: &Gauge,
+    before: Option<&SentRequest>,
+) -> Result<Counted, TranscriptError> {
+    let (settings, language) = (&planner.settings.summarize, planner.settings.language);
+    let instruction = instruction::instruction(settings, language);
+    let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+    let (input, system) = (settings.input, &*instruction::words(language).system);
+    let prompt = Prompt { input, system, instruction, max_tokens, model: None };
+    let dialect = dialect::of_body(&job.source.body);
+    let Some(body) = dialect.summary_request(&job.source, &prompt) else { return Ok(Counted::default()) };
+    Ok(SentRequest::new(body, gauge, before)?.counted(before))
 }

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::bill::{Bill, Counted};
-use super::play::{Played, Player};
+use super::play::Player;
 use super::sent_request::SentRequest;
 use super::transcript::Insertion;
-use super::{Conditions, Judged, Transcript, TranscriptError};
+use super::{Conditions, Judged, Outcome, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::{PayloadKey, handles_in};
 use crate::planner::Planner;
@@ -102,9 +102,13 @@ pub(super) struct Measure<'a> {
     pub(super) planner: &'a Planner,
     pub(super) conditions: &'a Conditions<'a>,
     pub(super) placebo: Option<&'a Placebo>,
+    /// The proxy that edits in place of the planner.
     pub(super) judged: Option<&'a Judged>,
-    /// Of a session, the request with all its messages, without edits.
+    /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
+    /// of it until something is edited.
     pub(super) whole: Option<&'a SentRequest>,
+    /// The requests without edits.
+    pub(super) counted: &'a [Counted],
 }
 
 /// The recalls of one session so far.
@@ -127,29 +131,15 @@ impl Regret {
         self.placebo = self.placebo.map(|noise| noise + other.placebo.unwrap_or_default()).or(other.placebo);
     }
 
-    /// The faults in 100 requests.
-    pub fn faults_per_100(&self) -> f64 {
-        per_100(self.faults, self.answers)
-    }
-
-    /// The hard faults in 100 requests.
-    pub fn hard_per_100(&self) -> f64 {
-        per_100(self.hard, self.answers)
-    }
-
-    /// The faults of the placebo in 100 requests.
-    pub fn placebo_per_100(&self) -> Option<f64> {
-        self.placebo.map(|noise| per_100(noise, self.answers))
+    /// How many of some faults there are in 100 requests.
+    pub(super) fn per_100(&self, faults: usize) -> f64 {
+        percent(faults as u64, self.answers.max(1) as u64)
     }
 
     /// The cost with recalls, in percent of that without edits.
     pub fn percent_with_recalls(&self) -> f64 {
         percent(self.cost_with_recalls, self.cost_unedited)
     }
-}
-
-fn per_100(n: usize, of: usize) -> f64 {
-    percent(n as u64, of.max(1) as u64)
 }
 
 /// A part in percent; 100 without a whole.
@@ -159,36 +149,25 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// Plays a segment of a session under a policy without edits: all is in sight, and was counted for the bill.
-pub(super) fn unedited(
-    segment: &Transcript,
-    counted: &[Counted],
-    measure: Measure<'_>,
-    bill: &mut Bill<'_>,
-) -> (Played, Regret) {
-    let Measure { planner, conditions, placebo, judged, .. } = measure;
-    let mut sender = Player::new(segment.model(), planner, conditions.summary_source, judged);
-    for (request, &counted) in counted.iter().enumerate() {
+pub(super) fn unedited(segment: &Transcript, measure: Measure<'_>) -> Outcome {
+    let (mut sender, mut bill) = (Player::new(segment.model(), measure), Bill::new(segment, measure));
+    for (request, &counted) in measure.counted.iter().enumerate() {
         sender.enter(counted, false);
         bill.add(request, counted);
     }
-    let played = sender.finish(conditions.prices);
-    let (placebo, cost_with_recalls) = (placebo.map(|_| 0), played.figures.cost);
+    let played = sender.finish();
+    let (placebo, cost_with_recalls) = (measure.placebo.map(|_| 0), played.figures.cost);
     let regret = Regret { answers: segment.n_answers(), placebo, cost_with_recalls, ..Regret::default() };
-    (played, regret)
+    Outcome { regret, dollars: bill.dollars, ..played }
 }
 
 /// Plays a segment: as it is, which is what is returned, and from the first fault on with recalls as well.
-pub(super) fn measure(
-    segment: &Transcript,
-    measure: Measure<'_>,
-    bill: &mut Bill<'_>,
-) -> Result<(Played, Regret), TranscriptError> {
-    let Measure { planner, conditions, placebo, judged, whole } = measure;
+pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outcome, TranscriptError> {
+    let Measure { planner, placebo, judged, .. } = measure;
     let body = &segment.body;
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
-    let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
-    plain.whole = whole.filter(|_| judged.is_none());
+    let (mut plain, mut bill) = (Player::new(segment.model(), measure), Bill::new(segment, measure));
     let mut recalling: Option<Player<'_>> = None;
     let mut watch = Watch::new(anatomy.units_outside());
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
@@ -229,10 +208,10 @@ pub(super) fn measure(
     regret.faults = regret.list.len();
     regret.hard = regret.list.iter().filter(|fault| fault.hard).count();
     let output = RECALL_TOKENS * OUTPUT_PRICE * u64::try_from(regret.faults).unwrap_or(u64::MAX);
-    let played = plain.finish(conditions.prices);
-    let recalling = recalling.map_or(played.figures, |player| player.finish(conditions.prices).figures);
-    regret.cost_with_recalls = recalling.cost.saturating_add(output);
-    Ok((played, regret))
+    let played = plain.finish();
+    let cost = recalling.map_or(played.figures.cost, |player| player.finish().figures.cost);
+    regret.cost_with_recalls = cost.saturating_add(output);
+    Ok(Outcome { regret, dollars: bill.dollars, ..played })
 }
 
 // === impl Recalls ===

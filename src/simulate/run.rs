@@ -2,20 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{iter, panic, thread};
+use std::{mem, thread};
 
-use super::bill::{self, Bill, Counted, Paid};
+use super::bill::{self, Counted, Paid};
 use super::discover::{self, FoundTranscript};
 use super::regret::{self, Measure, Placebo};
 use super::sent_request::SentRequest;
 use super::sessions::Session;
 use super::{
-    Conditions, Figures, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
-    Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
+    Conditions, Figures, Outcome, PolicyResult, PolicyTotal, PolicyUnderTest, Simulation, Transcript, TranscriptError,
+    TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
-use crate::planner::{self, Planner};
+use crate::dialect;
+use crate::held::Held;
+use crate::planner::{self, PlanSettings, Planner};
 use crate::tokens::Meter;
-use crate::tokens::prices::Nanodollars;
 
 /// The state that the threads share.
 struct Run<'a> {
@@ -25,7 +26,6 @@ struct Run<'a> {
     selection: &'a TranscriptSelection,
     candidates: &'a [PolicyUnderTest],
     conditions: &'a Conditions<'a>,
-    next: AtomicUsize,
     n_played: AtomicUsize,
     n_requests: usize,
 }
@@ -36,13 +36,7 @@ struct Readable {
     found: Vec<FoundTranscript>,
     n_requests: usize,
     /// The names of the requests of each file, and when the first was sent.
-    names: Vec<Names>,
-}
-
-#[derive(Default)]
-struct Names {
-    since: Option<i64>,
-    of_requests: Vec<u64>,
+    names: Vec<(Option<i64>, Vec<u64>)>,
 }
 
 /// Policies whose tokens are counted alike.
@@ -66,8 +60,8 @@ impl Simulation {
         let mut unreadable = Vec::new();
         let Readable { found, n_requests, names } = Readable::of(selection, &mut unreadable);
         let owners = owners(&names);
-        let (next, n_played) = Default::default();
-        let run = Run { found: &found, owners: &owners, selection, candidates, conditions, next, n_played, n_requests };
+        let n_played = AtomicUsize::default();
+        let run = Run { found: &found, owners: &owners, selection, candidates, conditions, n_played, n_requests };
         let mut transcripts = Vec::new();
         for (found, played) in found.iter().zip(run.play_all()) {
             match played {
@@ -79,17 +73,9 @@ impl Simulation {
         }
         unreadable.sort_by(|a, b| a.name.cmp(&b.name));
         let totals = candidates.iter().enumerate().map(|(n, candidate)| {
-            let runs = || transcripts.iter().filter_map(|played: &TranscriptResult| played.runs.get(n));
-            PolicyTotal {
-                policy: candidate.name.clone(),
-                figures: runs().fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
-                regret: runs().fold(Regret::default(), |mut sum, run| {
-                    sum.add_counts(&run.regret);
-                    sum
-                }),
-                dollars: bill::sum(runs().map(|run| run.dollars)),
-                sightings: runs().filter_map(|run| run.sightings.clone()).reduce(Sightings::plus),
-            }
+            let runs = transcripts.iter().filter_map(|played: &TranscriptResult| played.runs.get(n));
+            let outcome = runs.fold(Outcome::default(), |sum, run| sum.plus(&run.outcome));
+            PolicyTotal { policy: candidate.name.clone(), outcome }
         });
         let stand_in = conditions.summary_source.stand_in();
         let totals = totals.collect();
@@ -112,10 +98,8 @@ impl Readable {
                 Ok(source) => {
                     let steps = || source.transcripts.iter().flat_map(|segment| &segment.steps);
                     readable.n_requests += n_requests(&source.transcripts);
-                    readable.names.push(Names {
-                        since: steps().filter_map(|step| step.at).min(),
-                        of_requests: steps().map(|step| step.id).filter(|id| *id != 0).collect(),
-                    });
+                    let names = steps().map(|step| step.id).filter(|id| *id != 0).collect();
+                    readable.names.push((steps().filter_map(|step| step.at).min(), names));
                     readable.found.push(found);
                 }
                 // A session in which no model was asked.
@@ -128,35 +112,29 @@ impl Readable {
 }
 
 /// The file that each request belongs to: where sessions were continued in other files, the one that begins first.
-fn owners(names: &[Names]) -> HashMap<u64, usize> {
+fn owners(names: &[(Option<i64>, Vec<u64>)]) -> HashMap<u64, usize> {
     let mut in_order: Vec<_> = names.iter().enumerate().collect();
-    in_order.sort_by_key(|(n, names)| (names.since, *n));
+    in_order.sort_by_key(|(n, (since, _))| (*since, *n));
     // Of equal names, the last one is taken, which is of the first file.
     let in_order = in_order.into_iter().rev();
-    in_order.flat_map(|(n, names)| names.of_requests.iter().map(move |name| (*name, n))).collect()
+    in_order.flat_map(|(n, (_, names))| names.iter().map(move |name| (*name, n))).collect()
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Plays the transcripts, each on one thread, and returns them in order.
     fn play_all(&self) -> Vec<Result<TranscriptResult, TranscriptError>> {
         let n_threads = thread::available_parallelism().map_or(1, usize::from).min(self.found.len());
-        let mut played = thread::scope(|scope| {
-            let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(|| self.play_some())).collect();
-            let joined =
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|why| panic::resume_unwind(why)));
-            joined.flatten().collect::<Vec<_>>()
-        });
-        played.sort_by_key(|(n, _)| *n);
-        played.into_iter().map(|(_, played)| played).collect()
-    }
-
-    /// Plays transcripts that no other thread plays, until there are no more.
-    fn play_some(&self) -> Vec<(usize, Result<TranscriptResult, TranscriptError>)> {
-        let next = || {
-            let n = self.next.fetch_add(1, Ordering::Relaxed);
-            Some((n, self.found.get(n)?))
+        let (next, played) = (AtomicUsize::default(), Held::<BTreeMap<_, _>>::default());
+        let play_some = || {
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let Some(found) = self.found.get(n) else { return };
+                let result = self.play(n, found);
+                played.with(|played| played.insert(n, result));
+            }
         };
-        iter::from_fn(next).map(|(n, found)| (n, self.play(n, found))).collect()
+        thread::scope(|scope| (0..n_threads).for_each(|_| drop(scope.spawn(play_some))));
+        played.with(mem::take).into_values().collect()
     }
 
     fn play(&self, n: usize, found: &FoundTranscript) -> Result<TranscriptResult, TranscriptError> {
@@ -168,7 +146,9 @@ impl Run<'_> {
         }
         let placebo = self.placebo(n)?;
         let Some(first) = segments.first().cloned() else { return Err(TranscriptError::Empty) };
-        let planners = || self.candidates.iter().map(|candidate| first.choose(&candidate.planners));
+        let dialect = dialect::of_body(&first.body);
+        let planner_of = |of: &'a PolicyUnderTest| of.planners.find_without_headers(None, dialect, &first.body);
+        let planners = || self.candidates.iter().map(planner_of);
         let windows: BTreeMap<_, _> = segments.iter().flat_map(|segment| segment.windows.clone()).collect();
         let meter_of = |planner: &Planner| recorded_meter(&windows, planner);
         if let Some(meter) = planners().next().map(meter_of) {
@@ -183,13 +163,17 @@ impl Run<'_> {
                 groups.push(Group::new(planner, meter_of(planner), &segments, self.conditions)?);
             }
             let Some(group) = groups.iter().find(|group| group.counts_for(planner)) else { continue };
-            let planner = first.recorded_planner(planner, group.meter.clone());
+            // The prices are those of the upstream that was recorded.
+            let Planner { settings, keys, offload, .. } = planner;
+            let upstream = first.upstream.clone().unwrap_or_else(|| settings.upstream.clone());
+            let settings = PlanSettings { upstream, ..settings.clone() };
+            let planner = Planner::with(settings, group.meter.clone(), keys.clone(), *offload);
             if runs.is_empty() {
                 paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(&segment.steps, &planner.rates)));
             }
             let (conditions, placebo) = (self.conditions, placebo.as_ref());
             let judged = candidate.judged.as_deref();
-            let measure = Measure { planner: &planner, conditions, placebo, judged, whole: None };
+            let measure = Measure { planner: &planner, conditions, placebo, judged, whole: None, counted: &[] };
             runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
             self.report(n_requests(&segments));
         }
@@ -219,7 +203,7 @@ impl Run<'_> {
     fn report(&self, n_requests: usize) {
         let played = self.n_played.fetch_add(n_requests, Ordering::Relaxed) + n_requests;
         if let Some(progress) = self.conditions.progress {
-            progress(Progress { played, all: self.n_requests * self.candidates.len() });
+            progress(played, self.n_requests * self.candidates.len());
         }
     }
 }
@@ -294,32 +278,26 @@ fn play_segments(
     policy: &str,
     measure: Measure<'_>,
 ) -> Result<PolicyResult, TranscriptError> {
-    let Measure { planner, conditions, .. } = measure;
+    let planner = measure.planner;
     let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window);
-    let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
-    let (mut dollars, mut sightings) = (Nanodollars::default(), None::<Sightings>);
-    let summary_tokens = conditions.summary_source.stand_in().unwrap_or_default();
     let planner::Settings { edits, forms, .. } = &planner.settings.policy;
     let has_edits = measure.judged.is_some() || !edits.is_empty() || !forms.is_empty();
+    let mut outcome = Outcome::default();
     for (segment, Baseline { cost, counted, whole }) in segments.iter().zip(baselines) {
-        let mut bill = Bill::new(&segment.steps, counted, &planner.rates, summary_tokens);
-        let measure = Measure { whole: whole.as_ref(), ..measure };
-        let (played, of_segment) = if has_edits || whole.is_none() {
-            regret::measure(segment, measure, &mut bill)?
+        let is_planned = measure.judged.is_none();
+        let of_session = Measure { whole: whole.as_ref().filter(|_| is_planned), counted, ..measure };
+        let mut played = if has_edits || whole.is_none() {
+            regret::measure(segment, of_session)?
         } else {
-            regret::unedited(segment, counted, measure, &mut bill)
+            regret::unedited(segment, of_session)
         };
-        figures = figures.plus(&played.figures);
-        dollars = bill::sum([dollars, bill.dollars]);
-        sightings = sightings.into_iter().chain(played.sightings).reduce(Sightings::plus);
-        let mut of_segment = Regret { cost_unedited: *cost, ..of_segment };
-        of_segment.worst_segment = of_segment.percent_with_recalls();
-        of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
-        regret.add_counts(&of_segment);
-        regret.list.append(&mut of_segment.list);
-        tokens.extend(played.sent.iter().map(|sent| sent.tokens));
+        played.regret.cost_unedited = *cost;
+        played.regret.worst_segment = played.regret.percent_with_recalls();
+        played.regret.list.iter_mut().for_each(|fault| fault.request += outcome.tokens.len());
+        outcome.regret.list.append(&mut played.regret.list);
+        outcome = outcome.plus(&played);
     }
-    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, sightings, tokens })
+    Ok(PolicyResult { policy: policy.to_owned(), window, outcome })
 }
 
 fn n_requests(segments: &[Transcript]) -> usize {

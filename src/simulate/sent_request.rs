@@ -58,20 +58,9 @@ impl SentRequest {
         let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
             let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
-            (
-                element.span,
-                known.map_or_else(
-                    || {
-                        dialect.known_tokens(
-                            gauge,
-                            Countable::Element,
-                            conversation.element_fingerprint(element, &body),
-                            || bytes,
-                        )
-                    },
-                    |(_, tokens)| tokens,
-                ),
-            )
+            let print = || conversation.element_fingerprint(element, &body);
+            let count = || dialect.known_tokens(gauge, Countable::Element, print(), || bytes);
+            (element.span, known.map_or_else(count, |(_, tokens)| tokens))
         });
         let messages: Vec<_> = messages.collect();
         Ok(Self { body, dialect, tools, tools_tokens, instructions, instructions_tokens, format_tokens, messages })

@@ -33,7 +33,6 @@ mod gemini;
 mod lines;
 mod messages;
 mod pi;
-mod time;
 pub(super) mod usage;
 
 /// The agents whose sessions are read.

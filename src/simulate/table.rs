@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::judge::median_ms;
-use super::{Figures, PolicyTotal, Simulation, UnreadableFile};
+use super::{Figures, Outcome, PolicyTotal, Simulation, UnreadableFile};
 use crate::units::grouped;
 
 /// The longest policy name that is printed in full, in characters.
@@ -35,13 +35,13 @@ impl fmt::Display for Simulation {
                 if played.segments > 1 { format!(" in {} segments", played.segments) } else { String::new() };
             let (name, messages) = (&played.name, played.messages);
             writeln!(f, "\n{name}: {messages} messages{segments}, model {model}, window {window}")?;
-            played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &run.figures))?;
+            played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &run.outcome.figures))?;
         }
         if let Some(more @ 1..) = self.transcripts.len().checked_sub(MAX_SHOWN) {
             writeln!(f, "\n{more} more transcripts are in the total; --json has all")?;
         }
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
-        self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.figures))?;
+        self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.outcome.figures))?;
         self.write_regret(f, width)?;
         self.write_sightings(f, width)?;
         writeln!(
@@ -49,7 +49,7 @@ impl fmt::Display for Simulation {
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
             self.prices.cache_read, self.prices.cache_write
         )?;
-        if self.totals.iter().any(|total| total.figures.summaries > 0) {
+        if self.totals.iter().any(|total| total.outcome.figures.summaries > 0) {
             match self.stand_in {
                 Some(tokens) => writeln!(
                     f,
@@ -73,14 +73,15 @@ impl fmt::Display for Simulation {
 impl Simulation {
     /// Writes what was missed, and what it costs to read that again.
     fn write_regret(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        let answers = self.totals.first().map_or(0, |total| total.regret.answers);
+        let answers = self.totals.first().map_or(0, |total| total.outcome.regret.answers);
         writeln!(f, "\nregret, of {} requests whose answer is recorded", grouped(answers))?;
         writeln!(f, "{:width$}   faults         hard     noise  recalls  cost with recalls  in the worst", "policy")?;
-        for (n, PolicyTotal { policy, regret, .. }) in self.totals.iter().enumerate() {
+        for (n, PolicyTotal { policy, outcome: Outcome { regret, .. } }) in self.totals.iter().enumerate() {
             let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
-            let worst = runs.map(|run| run.regret.percent_with_recalls()).fold(0.0, f64::max);
-            let (faults, hard, recalls) = (regret.faults_per_100(), regret.hard_per_100(), grouped(regret.faults));
-            let noise = regret.placebo_per_100().map_or_else(|| "-".to_owned(), |noise| format!("{noise:.2}"));
+            let worst = runs.map(|run| run.outcome.regret.percent_with_recalls()).fold(0.0, f64::max);
+            let [faults, hard] = [regret.faults, regret.hard].map(|faults| regret.per_100(faults));
+            let noise = regret.placebo.map(|noise| format!("{:.2}", regret.per_100(noise)));
+            let (noise, recalls) = (noise.as_deref().unwrap_or("-"), grouped(regret.faults));
             let cost = regret.percent_with_recalls();
             write!(f, "{policy:width$.width$} {faults:>8.2} {hard:>12.2} {noise:>9} {recalls:>8}")?;
             writeln!(f, " {cost:>16.1} % {worst:>11.1} %")?;
@@ -90,7 +91,7 @@ impl Simulation {
 
     /// Writes what an upstream sees of each proxy.
     fn write_sightings(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        let judged = || self.totals.iter().filter_map(|total| Some((&total.policy, total.sightings.as_ref()?)));
+        let judged = || self.totals.iter().filter_map(|total| Some((&total.policy, total.outcome.sightings.as_ref()?)));
         if judged().next().is_none() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::bill::{Bill, Counted};
+use super::bill::Counted;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::PlanSettings;
@@ -52,8 +52,8 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = regret::Measure { planner, conditions, placebo: None, judged: None, whole: None };
-    regret::measure(transcript, measured, &mut Bill::new(&[], &[], &planner.rates, 0)).unwrap().0.figures
+    let measured = regret::Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] };
+    regret::measure(transcript, measured).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -211,7 +211,7 @@ fn folders_are_searched_and_recordings_of_one_session_are_merged() {
     assert_eq!(rows(&simulation), [("3".to_owned(), 6), ("a.json".to_owned(), 1)]);
     let unreadable: Vec<_> = simulation.unreadable.iter().map(|it| it.name.rsplit('/').next().unwrap()).collect();
     assert_eq!(unreadable, ["b.json", "c.json", "nothing"]);
-    assert_eq!(simulation.totals[0].figures.requests, 5);
+    assert_eq!(simulation.totals[0].outcome.figures.requests, 5);
 
     let longest = simulate(&TranscriptSelection { paths, limit: Some(1), ..TranscriptSelection::default() });
     assert_eq!(rows(&longest), [("3".to_owned(), 6)]);
@@ -295,7 +295,7 @@ fn what_a_policy_saves_is_what_was_paid_less_what_it_costs() {
     let paid = long + of(3, 2000, 0, 50);
     assert_eq!(verdict.paid, Paid { dollars: Nanodollars(paid), requests: 21, unpriced: 0 });
     assert_eq!((verdict.sessions.get(&Agent::ClaudeCode), verdict.days, verdict.faults), (Some(&2), 1, 0));
-    let costs: Vec<_> = simulation.totals.iter().map(|total| total.dollars.0).collect();
+    let costs: Vec<_> = simulation.totals.iter().map(|total| total.outcome.dollars.0).collect();
     assert_eq!(costs[0], paid, "without edits");
     assert_eq!(i64::try_from(paid - costs[1]).unwrap(), verdict.saved);
     let [most] = verdict.most.as_slice() else { panic!("{verdict:?}") };

@@ -9,10 +9,7 @@ use bytes::Bytes;
 use super::sessions::Step;
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Dialect, ParseError, Usage, strings};
-use crate::planner::{PlanSettings, Planner};
 use crate::recording::Meta;
-use crate::tokens::Meter;
-use crate::upstream::routes::Routes;
 
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -28,13 +25,15 @@ const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a 
 pub struct Transcript {
     /// All of it.
     pub(super) body: Bytes,
-    model: Option<String>,
+    pub(super) model: Option<String>,
     /// The end offset of each message.
-    message_ends: Vec<usize>,
+    pub(super) message_ends: Vec<usize>,
     /// The number of messages in each request.
     pub(super) request_lengths: Vec<usize>,
-    /// The part of the file before it, if this is a segment.
-    before: Before,
+    /// Of a segment, the number of instructions, with which every segment begins, and that of the messages of the file between
+    /// them and it.
+    pub(super) leading: usize,
+    pub(super) skipped: usize,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     pub(super) windows: BTreeMap<String, usize>,
     /// The host that its requests went to, if it is known.
@@ -43,15 +42,6 @@ pub struct Transcript {
     pub(super) steps: Vec<Step>,
     /// Of a session, where [`Self::padded`] adds a text.
     pub(super) padding_at: usize,
-}
-
-/// What precedes a segment in its file.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Before {
-    /// The number of instructions, with which every segment begins.
-    leading: usize,
-    /// The number of messages that are not in the segment.
-    messages: usize,
 }
 
 /// Messages that the file does not have.
@@ -97,12 +87,6 @@ impl Transcript {
         let meta = meta.and_then(|meta| serde_json::from_slice::<Meta>(&meta).ok());
         let inputs = meta.and_then(|meta| meta.inputs).unwrap_or_default();
         Ok(Self { upstream: inputs.upstream, windows: inputs.windows, ..Self::new(fs::read(&file)?.into(), model)? })
-    }
-
-    /// A segment of a session, from a request body with all its messages.
-    pub(super) fn of_session(body: Bytes, model: Option<String>, message_ends: Vec<usize>, steps: Vec<Step>) -> Self {
-        let request_lengths = steps.iter().map(|step| step.messages).collect();
-        Self { body, model, message_ends, request_lengths, steps, ..Self::default() }
     }
 
     /// The same with instructions of so many words, which replace those and the tools that the file does not have. In
@@ -191,37 +175,20 @@ impl Transcript {
         }
         let starts = [leading].into_iter().chain(cuts.iter().copied());
         let ends = cuts.iter().copied().chain([self.message_ends.len()]);
+        let start_of = |n: usize| conversation.elements.get(n).map_or(self.body.len(), |element| element.span.start);
+        let slice = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
         let segments = starts.zip(ends).map(|(start, end)| {
-            let body = self.part(&conversation, leading, start..end);
-            let before = Before { leading, messages: start - leading };
-            Ok(Self { before, ..Self::new(body, None)? })
+            // The instructions, and some of the messages.
+            let messages = slice(start_of(start), self.end_of(end));
+            let body = [slice(0, start_of(leading)), messages, self.tail()].concat().into();
+            Ok(Self { leading, skipped: start - leading, ..Self::new(body, None)? })
         });
         segments.collect()
-    }
-
-    /// The body with the instructions and some of the messages.
-    fn part(&self, conversation: &Conversation<'_>, leading: usize, messages: std::ops::Range<usize>) -> Bytes {
-        let start = |n: usize| conversation.elements.get(n).map_or(self.body.len(), |element| element.span.start);
-        let slice = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
-        let end = messages.end.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
-        [slice(0, start(leading)), slice(start(messages.start), end), self.tail()].concat().into()
     }
 
     /// The model that the requests name.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
-    }
-
-    /// What belongs to the upstream that its requests go to.
-    pub fn choose<'r, T>(&self, routes: &'r Routes<T>) -> &'r T {
-        routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
-    }
-
-    /// The planner with this meter, and with the prices of the upstream that was recorded.
-    pub(super) fn recorded_planner(&self, planner: &Planner, meter: Meter) -> Planner {
-        let Planner { settings, keys, offload, .. } = planner;
-        let upstream = self.upstream.clone().unwrap_or_else(|| settings.upstream.clone());
-        Planner::with(PlanSettings { upstream, ..settings.clone() }, meter, keys.clone(), *offload)
     }
 
     /// The number of messages.
@@ -236,7 +203,7 @@ impl Transcript {
 
     /// The index in the file of a message of this segment.
     pub(super) fn index_in_file(&self, message: usize) -> usize {
-        if message < self.before.leading { message } else { message + self.before.messages }
+        if message < self.leading { message } else { message + self.skipped }
     }
 
     /// The bodies of the requests, in order: each has the messages before an answer of the model, and the last one has
@@ -250,15 +217,19 @@ impl Transcript {
         if n == self.message_ends.len() && inserted.is_empty() {
             return self.body.clone();
         }
-        let end_of = |n: usize| n.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default();
         let mut pieces: Vec<&[u8]> = Vec::new();
         let mut from = 0;
         for Insertion { at, elements } in inserted {
-            pieces.extend([self.body.get(from..end_of(*at)).unwrap_or_default(), b",", elements]);
-            from = end_of(*at);
+            pieces.extend([self.body.get(from..self.end_of(*at)).unwrap_or_default(), b",", elements]);
+            from = self.end_of(*at);
         }
-        pieces.extend([self.body.get(from..end_of(n)).unwrap_or_default(), self.tail()]);
+        pieces.extend([self.body.get(from..self.end_of(n)).unwrap_or_default(), self.tail()]);
         pieces.concat().into()
+    }
+
+    /// The end of the first `n` messages.
+    fn end_of(&self, n: usize) -> usize {
+        n.checked_sub(1).and_then(|n| self.message_ends.get(n)).copied().unwrap_or_default()
     }
 
     fn tail(&self) -> &[u8] {

@@ -75,15 +75,16 @@ impl Verdict {
         billed().next()?;
         let mut sessions = BTreeMap::new();
         billed().filter_map(|played| played.agent).for_each(|agent| *sessions.entry(agent).or_default() += 1);
+        let amount = |dollars: Nanodollars| i64::try_from(dollars.0).unwrap_or(i64::MAX);
         let runs = || billed().filter_map(|played| Some((played, played.runs.get(n)?)));
         let verdicts = runs().map(|(played, run)| SessionVerdict {
             name: played.name.clone(),
             paid: played.paid.dollars,
-            saved: saved(played.paid.dollars, run.dollars),
+            saved: amount(played.paid.dollars) - amount(run.outcome.dollars),
         });
         let mut verdicts: Vec<_> = verdicts.filter(|verdict| verdict.paid.0 > 0).collect();
         verdicts.sort_by_key(|verdict| -verdict.saved);
-        let mut parts: Vec<_> = verdicts.iter().map(SessionVerdict::percent).collect();
+        let mut parts: Vec<_> = verdicts.iter().map(|verdict| percent(verdict.saved, verdict.paid)).collect();
         parts.sort_by(f64::total_cmp);
         let large = verdicts.iter().filter(|verdict| verdict.paid.0 >= DOLLAR);
         let most = verdicts.iter().take(N_NAMED).filter(|verdict| verdict.saved > 0).cloned().collect();
@@ -96,9 +97,9 @@ impl Verdict {
             saved: verdicts.iter().map(|verdict| verdict.saved).sum(),
             median: parts.get(parts.len() / 2).copied().unwrap_or_default(),
             dearer: verdicts.iter().filter(|verdict| verdict.saved < 0).count(),
-            worst: large.map(|verdict| -verdict.percent()).fold(0.0, f64::max),
-            faults: runs().map(|(_, run)| run.regret.faults).sum(),
-            answers: runs().map(|(_, run)| run.regret.answers).sum(),
+            worst: large.map(|verdict| -percent(verdict.saved, verdict.paid)).fold(0.0, f64::max),
+            faults: runs().map(|(_, run)| run.outcome.regret.faults).sum(),
+            answers: runs().map(|(_, run)| run.outcome.regret.answers).sum(),
             most,
             least,
             lines_skipped: billed().map(|played| played.lines_skipped).sum(),
@@ -106,20 +107,10 @@ impl Verdict {
     }
 }
 
-impl SessionVerdict {
-    fn percent(&self) -> f64 {
-        percent(self.saved, self.paid)
-    }
-}
-
 /// A part of an amount, in percent.
 #[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
 fn percent(part: i64, whole: Nanodollars) -> f64 {
     if whole.0 == 0 { 0.0 } else { 100.0 * part as f64 / whole.0 as f64 }
-}
-
-fn saved(paid: Nanodollars, cost: Nanodollars) -> i64 {
-    i64::try_from(paid.0).unwrap_or(i64::MAX) - i64::try_from(cost.0).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Verdict {
@@ -142,8 +133,8 @@ impl fmt::Display for Verdict {
         let rate = super::regret::percent(*faults as u64, (*answers).max(1) as u64);
         writeln!(f, "texts asked for again:           {:>10}  {rate:.2} in 100 answers", grouped(*faults))?;
         for (what, verdicts) in [("most", most), ("least", least)] {
-            for verdict @ SessionVerdict { name, paid, saved } in verdicts {
-                let (part, paid) = (format!("{:.1} %", verdict.percent()), paid.to_string());
+            for SessionVerdict { name, paid, saved } in verdicts {
+                let (part, paid) = (format!("{:.1} %", percent(*saved, *paid)), paid.to_string());
                 writeln!(f, "  {what:5} saved: {:>10} of {paid:>10}  {part:>8}  {name}", Change(*saved))?;
             }
         }

@@ -206,12 +206,12 @@ fn files_that_documents_name_exist() {
 #[test]
 fn paragraphs_of_help_are_not_broken_into_lines() {
     let mut wrong = Wrong::default();
-    for path in files_below("src/cli/help") {
-        let text = read(&path);
-        let is_prose = |line: &str| !line.is_empty() && !line.starts_with("  ") && !line.ends_with(':');
-        for pair in text.lines().collect::<Vec<_>>().windows(2).filter(|pair| pair.iter().all(|line| is_prose(line))) {
-            wrong.push(format!("{path}: breaks a paragraph before {:?}", pair[1]));
-        }
+    let path = "src/cli/help.txt";
+    let text = read(path);
+    let is_prose =
+        |line: &str| !line.is_empty() && !line.starts_with("  ") && !line.starts_with("== ") && !line.ends_with(':');
+    for pair in text.lines().collect::<Vec<_>>().windows(2).filter(|pair| pair.iter().all(|line| is_prose(line))) {
+        wrong.push(format!("{path}: breaks a paragraph before {:?}", pair[1]));
     }
     wrong.end();
 }

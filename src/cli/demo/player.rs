@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Stdout, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use serde::Deserialize;
 
 use super::RECALL_URL;
-use super::output::{Output, Style};
 use crate::cli::client::{Response, RunningProxy};
 use crate::cli::{Exit, refuse};
 use crate::config::Config;
@@ -18,6 +19,7 @@ use crate::conversation::BlockKind;
 use crate::demo::{Refusal, Session, Upstream};
 use crate::dialect::{self, strings};
 use crate::simulate::sent_request::SentRequest;
+use crate::telemetry::Colour;
 use crate::units::grouped;
 use crate::upstream::routes::DialectName;
 
@@ -45,15 +47,13 @@ struct Side {
     before: Option<SentRequest>,
 }
 
-/// The originals that the last request names.
-#[derive(Debug, Default)]
-struct Originals {
-    n_named: usize,
-    n_equal: usize,
-    /// The URL of the longest one, what the agent has, and what abridge gives.
-    longest: Option<(String, String, Bytes)>,
-    /// The different ones, by their address: the length of each.
-    distinct: BTreeSet<(String, usize)>,
+/// An original that the last request names.
+#[derive(Debug)]
+struct Original {
+    path: String,
+    /// What the agent has, and what abridge gives.
+    known: String,
+    given: Bytes,
 }
 
 /// An answer with an error.
@@ -90,30 +90,28 @@ impl Player {
     /// turn was answered through abridge, and each original was read back.
     pub(super) fn play(mut self, url: &str) -> anyhow::Result<Exit> {
         let began = Instant::now();
-        self.output.title("abridge demo: an agent looks for the fault in a build that fails")?;
-        self.output.lines(INTRODUCTION)?;
-        self.output.heads()?;
+        self.output.print(Style::Strong, "abridge demo: an agent looks for the fault in a build that fails")?;
+        self.output.print(Style::Plain, INTRODUCTION)?;
+        self.output.print(Style::Strong, HEADS)?;
         let to_abridge = server(url)?;
         let sides = self.play_turns(&to_abridge)?;
         let originals = self.read_back(&to_abridge)?;
         self.print_totals(&sides, &originals)?;
         let [_, abridged] = sides;
-        if abridged.n_ok < self.session.turns.len() || originals.n_equal < originals.n_named {
-            return Ok(refuse(&anyhow!(
-                "the demo failed: abridge did not do what it demonstrates; please report this"
-            )));
+        if abridged.n_ok < self.session.turns.len() || !originals.iter().all(Original::is_equal) {
+            let failed = "the demo failed: abridge did not do what it demonstrates; please report this";
+            return Ok(refuse(&anyhow!(failed)));
         }
         let seconds = began.elapsed().as_secs_f64();
-        self.output.lines(&format!(
-            "\nThat took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
-        ))?;
-        self.output.lines(if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
+        let left = "and no process and no file of it is left. Now your own agent:";
+        self.output.print(Style::Plain, &format!("\nThat took {seconds:.1} s, {left}"))?;
+        self.output.print(Style::Plain, if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
         Ok(Exit::Ok)
     }
 
     /// Sends the request of each turn to both sides.
     fn play_turns(&mut self, to_abridge: &RunningProxy) -> anyhow::Result<[Side; 2]> {
-        let to_upstream = server(&self.upstream.url())?;
+        let to_upstream = server(&self.upstream.url)?;
         let transcript = self.session.transcript(self.dialect)?;
         let mut sides = [Side::default(), Side::default()];
         let mut explained = BTreeSet::new();
@@ -157,8 +155,8 @@ impl Player {
     }
 
     /// Reads back every original that the last request names, and compares it with what the agent has.
-    fn read_back(&self, abridge: &RunningProxy) -> anyhow::Result<Originals> {
-        let mut originals = Originals::default();
+    fn read_back(&self, abridge: &RunningProxy) -> anyhow::Result<Vec<Original>> {
+        let mut originals = Vec::new();
         let last = self.upstream.last_request();
         let dialect = dialect::of_body(&last);
         let conversation = dialect.parse(&last)?;
@@ -171,29 +169,26 @@ impl Player {
             // A result that was not edited may contain such a URL, too.
             let Some(original) = original.filter(|original| **original != text) else { continue };
             let Some(path) = recalled_path(&text) else { continue };
-            let body = Bytes::from(abridge.get(path)?.body);
-            originals.n_named += 1;
-            originals.n_equal += usize::from(body == *original);
-            originals.distinct.insert((path.to_owned(), body.len()));
-            if originals.longest.as_ref().is_none_or(|(_, longest, _)| longest.len() < original.len()) {
-                originals.longest = Some((format!("{RECALL_URL}{path}"), original.clone(), body));
-            }
+            let given = abridge.get(path)?.body.into();
+            originals.push(Original { path: path.to_owned(), known: original.clone(), given });
         }
         Ok(originals)
     }
 
-    fn print_totals(&mut self, sides: &[Side; 2], originals: &Originals) -> anyhow::Result<()> {
+    fn print_totals(&mut self, sides: &[Side; 2], originals: &[Original]) -> anyhow::Result<()> {
         let (output, n_turns) = (&mut self.output, self.session.turns.len());
-        if let Some((url, original, body)) = &originals.longest {
-            output.lines("")?;
-            output.title("one original, read back")?;
-            output.lines(&format!("  GET {url}"))?;
-            output.lines(&format!("  the agent has  {}", length_and_hash(original.as_bytes())))?;
-            let verdict = if body == original { "equal, byte by byte" } else { "NOT EQUAL" };
-            output.lines(&format!("  abridge gives  {}   {verdict}", length_and_hash(body)))?;
+        // Of equal ones, the first.
+        if let Some(longest) = originals.iter().rev().max_by_key(|original| original.known.len()) {
+            let Original { path, known, given } = longest;
+            output.print(Style::Plain, "")?;
+            output.print(Style::Strong, "one original, read back")?;
+            output.print(Style::Plain, &format!("  GET {RECALL_URL}{path}"))?;
+            output.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(known.as_bytes())))?;
+            let verdict = if longest.is_equal() { "equal, byte by byte" } else { "NOT EQUAL" };
+            output.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(given)))?;
         }
-        output.lines("")?;
-        output.title(&format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
+        output.print(Style::Plain, "")?;
+        output.print(Style::Strong, &format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
         let [direct, abridge] = sides;
         let mut both = |name, of: &dyn Fn(&Side) -> String| output.figure(name, &of(direct), &of(abridge));
         both("turns answered", &|side| format!("{} of {n_turns}", side.n_ok))?;
@@ -201,18 +196,26 @@ impl Player {
         both("sent upstream in all, tokens", &|side| grouped(side.tokens))?;
         both("unchanged prefix, tokens", &|side| grouped(side.shared))?;
         both("requests that change the prefix", &|side| grouped(side.changed))?;
-        let stored: usize = originals.distinct.iter().map(|(_, length)| length).sum();
+        let distinct: BTreeSet<_> = originals.iter().map(|original| (&original.path, original.given.len())).collect();
+        let stored: usize = distinct.iter().map(|(_, length)| length).sum();
+        let n_equal = originals.iter().filter(|original| original.is_equal()).count();
         output.figure("taken out and stored, bytes", "", &grouped(stored))?;
-        output.figure("placeholders in the last request", "", &grouped(originals.n_named))?;
-        output.figure("their originals read back, equal", "", &grouped(originals.n_equal))?;
+        output.figure("placeholders in the last request", "", &grouped(originals.len()))?;
+        output.figure("their originals read back, equal", "", &grouped(n_equal))?;
         Ok(())
+    }
+}
+
+impl Original {
+    fn is_equal(&self) -> bool {
+        self.given == self.known
     }
 }
 
 impl Side {
     /// Counts a request, and returns its tokens.
     fn add(&mut self, body: Bytes, upstream: &Upstream) -> anyhow::Result<usize> {
-        let sent = SentRequest::new(body, upstream.gauge(), self.before.as_ref())?;
+        let sent = SentRequest::new(body, &upstream.gauge, self.before.as_ref())?;
         let tokens = sent.tokens();
         if let Some(before) = &self.before {
             let prefix = sent.shared_prefix(before);
@@ -275,4 +278,110 @@ fn recalled_path(text: &str) -> Option<&str> {
 fn length_and_hash(text: &[u8]) -> String {
     let hash = blake3::hash(text).to_hex();
     format!("{:>7} bytes, blake3 {}…", grouped(text.len()), hash.get(..16).unwrap_or_default())
+}
+
+// === output: 80 columns, plain or in colour ===
+
+/// The writer of the table.
+#[derive(Debug)]
+pub(super) struct Output {
+    out: Stdout,
+    colour: Colour,
+    row_pause: Duration,
+}
+
+/// The style of a piece of text, as terminals number it.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+enum Style {
+    Plain = 0,
+    Strong = 1,
+    Aside = 2,
+    Bad = 31,
+    Good = 32,
+}
+
+/// The heads of the columns.
+const HEADS: &str = "turn  what is new          bytes  direct (tokens)              abridge (tokens)";
+
+/// The widths of the columns, in characters.
+const TITLE_COLUMNS: usize = 19;
+const DIRECT_COLUMNS: usize = 27;
+
+/// The longest line, in characters.
+const LINE_COLUMNS: usize = 80;
+
+/// The pause after a note, in row pauses.
+const NOTE_PAUSE_ROWS: u32 = 8;
+
+impl Output {
+    /// `row_pause` is the pause after each row.
+    pub(super) fn new(colour: Colour, row_pause: Duration) -> Self {
+        Self { out: io::stdout(), colour, row_pause }
+    }
+
+    /// Prints lines in a style.
+    fn print(&mut self, style: Style, text: &str) -> io::Result<()> {
+        let text = self.styled(style, text);
+        writeln!(self.out, "{text}")
+    }
+
+    /// Prints a row: the turn, and the two outcomes.
+    fn row(
+        &mut self,
+        (turn, title, bytes): (usize, &str, usize),
+        [direct, abridge]: [(Style, String); 2],
+    ) -> io::Result<()> {
+        let direct = self.styled(direct.0, &format!("{:<DIRECT_COLUMNS$}", direct.1));
+        let abridge = self.styled(abridge.0, &abridge.1);
+        let (title, bytes) = (shortened(title, TITLE_COLUMNS), grouped(bytes));
+        writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")?;
+        thread::sleep(self.row_pause);
+        Ok(())
+    }
+
+    /// Prints a note about the row before.
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        let mut sign = '↳';
+        for line in wrapped(text, LINE_COLUMNS - 8) {
+            self.print(Style::Aside, &format!("      {sign} {line}"))?;
+            sign = ' ';
+        }
+        thread::sleep(self.row_pause * NOTE_PAUSE_ROWS);
+        Ok(())
+    }
+
+    /// Prints a figure for each column.
+    fn figure(&mut self, name: &str, direct: &str, abridge: &str) -> io::Result<()> {
+        writeln!(self.out, "  {name:<34}{direct:>16}{abridge:>18}")
+    }
+
+    /// The text in a style, if colour is on.
+    fn styled(&self, style: Style, text: &str) -> String {
+        match style as u8 {
+            code @ 1.. if self.colour == Colour::On => format!("\x1b[{code}m{text}\x1b[0m"),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// A text cut to `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let beginning: String = text.chars().take(most - 1).collect();
+    format!("{}…", beginning.trim_end())
+}
+
+/// The lines of a text, broken between words.
+fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= most) {
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

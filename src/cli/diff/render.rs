@@ -16,11 +16,7 @@ pub(in crate::cli) struct DiffWriter {
 }
 
 /// The mark and the colour of a kind of lines.
-#[derive(Clone, Copy, Debug)]
-struct LineKind {
-    mark: char,
-    colour: &'static str,
-}
+type LineKind = (char, &'static str);
 
 /// A run of more lines of one kind is cut to its first and last lines.
 const MAX_LINES: usize = 12;
@@ -37,9 +33,9 @@ const BOLD: &str = "1";
 const CYAN: &str = "36";
 const DIM: &str = "2";
 
-const REMOVED: LineKind = LineKind { mark: '-', colour: "31" };
-const ADDED: LineKind = LineKind { mark: '+', colour: "32" };
-const CONTEXT: LineKind = LineKind { mark: ' ', colour: "" };
+const REMOVED: LineKind = ('-', "31");
+const ADDED: LineKind = ('+', "32");
+const CONTEXT: LineKind = (' ', "");
 
 impl DiffWriter {
     pub(in crate::cli) fn new(options: RenderOptions) -> Self {
@@ -115,17 +111,13 @@ impl DiffWriter {
 
     fn write_line(&mut self, kind: LineKind, line: &str) {
         let most = if self.options.full { usize::MAX } else { MAX_LINE_CHARS };
-        match line.char_indices().nth(most) {
-            None => self.write_marked(kind, &escape::to_single_line(line, usize::MAX)),
-            Some((cut, _)) => {
-                let rest = line.len() - cut;
-                self.write_marked(kind, &format!("{} … {rest} bytes", escape::to_single_line(line, most)));
-            }
-        }
+        let left_out = line.char_indices().nth(most).map(|(cut, _)| format!(" … {} bytes", line.len() - cut));
+        let shown = escape::to_single_line(line, most) + left_out.as_deref().unwrap_or_default();
+        self.write_marked(kind, &shown);
     }
 
-    fn write_marked(&mut self, kind: LineKind, line: &str) {
-        self.write_styled(kind.colour, &format!("{} {line}", kind.mark));
+    fn write_marked(&mut self, (mark, colour): LineKind, line: &str) {
+        self.write_styled(colour, &format!("{mark} {line}"));
     }
 
     fn write_styled(&mut self, colour: &str, line: &str) {

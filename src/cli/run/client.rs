@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::cli::claude_code::{BASE_URL, ClaudeHost};
+use crate::cli::setup::clients::{BASE_URL, ClaudeHost};
 use crate::cli::setup::edit::CodexSettings;
 use crate::cli::setup::jsonc;
 use crate::cli::{ANTHROPIC, CHATGPT};
@@ -17,29 +17,23 @@ use crate::upstream::target::BaseUrl;
 /// A client, and its base URLs without abridge.
 #[derive(Debug)]
 pub(super) struct Client {
-    kind: Kind,
     // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
-    // The variable that names the latter, its usual path, and a variable that must be empty beside it.
-    anthropic_variable: &'static str,
-    anthropic_path: &'static str,
-    excluded_variable: Option<&'static str>,
+    // The variables that name the former, and its usual path.
+    openai_variables: &'static [&'static str],
+    openai_path: &'static str,
+    // What says where the latter is.
+    host: ClaudeHost,
+    /// Of Codex, which reads no variable, the key of its settings for the base URL of its provider; none of a provider without
+    /// one.
+    codex_key: Option<String>,
+    /// Whether the settings of Claude Code name a base URL, which wins over the variable.
+    settings_win: bool,
 }
 
-/// The clients that need more than the usual variables.
-#[derive(Debug, Eq, PartialEq)]
-enum Kind {
-    /// Codex reads no variable. The key of its settings for the base URL of its provider; none of a provider without one.
-    Codex(Option<String>),
-    /// Claude Code. Its settings may name a base URL, which wins over the variable.
-    ClaudeCode {
-        settings_name_url: bool,
-    },
-    /// Goose, which has its own variables.
-    Goose,
-    Other,
-}
+/// The variables of most clients of the API of OpenAI.
+const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];
 
 /// The variables that lead a client's requests to a proxy.
 const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
@@ -50,31 +44,29 @@ impl Client {
     /// The client that a program is, by its name, with what its variables and its settings say.
     pub(super) fn of(program: &OsStr, variables: &Variables, config: &Config) -> Result<Self, ConfigError> {
         let mut client = Self {
-            kind: Kind::Other,
-            openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
+            openai: variables.base_url(&OPENAI_VARIABLES)?,
             anthropic: variables.base_url(&[BASE_URL])?,
-            anthropic_variable: BASE_URL,
-            anthropic_path: "",
-            excluded_variable: None,
+            openai_variables: &OPENAI_VARIABLES,
+            openai_path: "/v1",
+            host: ClaudeHost::of(|_| None),
+            codex_key: None,
+            settings_win: false,
         };
         match Path::new(program).file_stem().and_then(OsStr::to_str) {
             Some("codex") => client.read_codex(variables),
             Some("claude") => client.read_claude(variables)?,
             // Its base URL for Anthropic has the version.
-            Some("opencode") => client.anthropic_path = "/v1",
+            Some("opencode") => client.host.path = "/v1",
             Some("goose") => {
-                client.kind = Kind::Goose;
-                client.openai = variables.base_url(&["OPENAI_HOST"])?;
-                client.anthropic = variables.base_url(&["ANTHROPIC_HOST"])?;
+                (client.openai_variables, client.openai_path) = (&["OPENAI_HOST"], "");
+                client.host.variable = "ANTHROPIC_HOST";
+                client.openai = variables.base_url(client.openai_variables)?;
+                client.anthropic = variables.base_url(&[client.host.variable])?;
             }
             _ => {}
         }
-        if names_upstream(config) {
-            client.openai = None;
-        }
-        if names_anthropic(config) {
-            client.anthropic = None;
-        }
+        client.openai = client.openai.filter(|_| !names_upstream(config));
+        client.anthropic = client.anthropic.filter(|_| !names_anthropic(config));
         Ok(client)
     }
 
@@ -97,39 +89,34 @@ impl Client {
 
     /// The variables that lead the client to abridge at `url`.
     pub(super) fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        let openai = self.openai_base(url);
-        if self.kind == Kind::Goose {
-            return vec![("OPENAI_HOST", openai), ("ANTHROPIC_HOST", self.anthropic_base(url))];
-        }
-        let anthropic = self.anthropic_variables(url);
-        [("OPENAI_BASE_URL", openai.clone()), ("OPENAI_API_BASE", openai)].into_iter().chain(anthropic).collect()
+        let openai = self.openai_variables.iter().map(|name| (*name, self.openai_base(url)));
+        openai.chain(self.anthropic_variables(url)).collect()
     }
 
     fn anthropic_variables(&self, url: &str) -> impl Iterator<Item = (&'static str, String)> {
-        let excluded = self.excluded_variable.map(|name| (name, String::new()));
-        excluded.into_iter().chain([(self.anthropic_variable, self.anthropic_base(url))])
+        let excluded = self.host.excluded.map(|name| (name, String::new()));
+        excluded.into_iter().chain([(self.host.variable, self.anthropic_base(url))])
     }
 
     /// The arguments that lead the client to abridge at `url`; they precede its own.
     pub(super) fn arguments(&self, url: &str) -> Vec<String> {
-        match &self.kind {
-            Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
-            Kind::ClaudeCode { settings_name_url: true } => {
-                let variables = self.anthropic_variables(url).map(|(name, value)| format!("{name:?}:{value:?}"));
-                let env = variables.collect::<Vec<_>>().join(",");
-                vec!["--settings".to_owned(), format!("{{\"env\":{{{env}}}}}")]
-            }
-            _ => Vec::new(),
+        if let Some(key) = &self.codex_key {
+            return vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))];
         }
+        if !self.settings_win {
+            return Vec::new();
+        }
+        let variables = self.anthropic_variables(url).map(|(name, value)| format!("{name:?}:{value:?}"));
+        let env = variables.collect::<Vec<_>>().join(",");
+        vec!["--settings".to_owned(), format!("{{\"env\":{{{env}}}}}")]
     }
 
     fn openai_base(&self, url: &str) -> String {
-        let default = if self.kind == Kind::Goose { "" } else { "/v1" };
-        format!("{url}{}", self.openai.as_ref().map_or(default, path_of))
+        format!("{url}{}", self.openai.as_ref().map_or(self.openai_path, path_of))
     }
 
     fn anthropic_base(&self, url: &str) -> String {
-        format!("{url}{}", self.anthropic.as_ref().map_or(self.anthropic_path, path_of))
+        format!("{url}{}", self.anthropic.as_ref().map_or(self.host.path, path_of))
     }
 
     fn read_codex(&mut self, variables: &Variables) {
@@ -142,7 +129,7 @@ impl Client {
             // Codex splits a key at each full stop.
             Some(name) => (url.is_some() && !name.contains('.')).then(|| format!("model_providers.{name}.base_url")),
         };
-        (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.get_ref().parse().ok()));
+        (self.codex_key, self.openai) = (key, url.and_then(|url| url.get_ref().parse().ok()));
     }
 
     fn read_claude(&mut self, variables: &Variables) -> Result<(), ConfigError> {
@@ -155,12 +142,10 @@ impl Client {
             let set = || variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
             in_settings(name).or_else(set)
         };
-        let ClaudeHost { variable, path, url, excluded } = ClaudeHost::of(value);
-        let settings_name_url =
-            [Some(variable), excluded].into_iter().flatten().any(|name| in_settings(name).is_some());
-        self.anthropic = url.and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
-        (self.anthropic_variable, self.anthropic_path, self.excluded_variable) = (variable, path, excluded);
-        self.kind = Kind::ClaudeCode { settings_name_url };
+        self.host = ClaudeHost::of(value);
+        let ClaudeHost { variable, url, excluded, .. } = &self.host;
+        self.settings_win = in_settings(variable).or(excluded.and_then(in_settings)).is_some();
+        self.anthropic = url.as_ref().and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
         Ok(())
     }
 }

@@ -28,43 +28,33 @@ pub(super) fn needed(
     conversation: &Conversation<'_>,
     first_unit: UnitIndex,
 ) -> Vec<Needed> {
-    let mut found = Found::default();
+    let mut found: HashMap<u64, Needed> = HashMap::new();
+    let mut add = |unit: Unit<'_>, is_old_text: bool| {
+        let new = || Needed { hash: unit.hash(), kind: unit.kind, text: unit.text.to_owned(), is_old_text };
+        found.entry(unit.hash()).or_insert_with(new).is_old_text |= is_old_text;
+    };
     let turn = conversation.unit_range(&conversation.turn_of(first_unit));
     for unit in turn.iter().filter(|unit| unit.role == Role::Assistant) {
         let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        texts.into_iter().filter_map(|text| strings::text(body, text)).for_each(|text| found.add(&text));
+        texts
+            .into_iter()
+            .filter_map(|text| strings::text(body, text))
+            .for_each(|text| units(&text).for_each(|unit| add(unit, false)));
         for call in conversation.blocks_of(unit) {
             if matches!(call.kind, BlockKind::ToolCall { .. }) {
                 let input = dialect.input(body, call.span);
                 let arguments = input.and_then(|input| strings::text_or_json(body, input.span));
                 arguments.iter().flat_map(|arguments| leaves(arguments)).for_each(|leaf| {
-                    found.add(&leaf.text);
+                    units(&leaf.text).for_each(|unit| add(unit, false));
                     let is_whole = OLD_TEXT_KEYS.contains(&leaf.key.as_str());
                     let old = if is_whole { leaf.text.lines().collect() } else { old_lines(&leaf.text) };
-                    for text in old.into_iter().filter_map(units::line) {
-                        found.entry(Unit { kind: UnitKind::Line, text }).is_old_text = true;
-                    }
+                    let old = old.into_iter().filter_map(units::line);
+                    old.for_each(|text| add(Unit { kind: UnitKind::Line, text }, true));
                 });
             }
         }
     }
-    found.0.into_values().collect()
-}
-
-#[derive(Default)]
-struct Found(HashMap<u64, Needed>);
-
-impl Found {
-    fn add(&mut self, text: &str) {
-        for unit in units(text) {
-            self.entry(unit);
-        }
-    }
-
-    fn entry(&mut self, unit: Unit<'_>) -> &mut Needed {
-        let new = || Needed { hash: unit.hash(), kind: unit.kind, text: unit.text.to_owned(), is_old_text: false };
-        self.0.entry(unit.hash()).or_insert_with(new)
-    }
+    found.into_values().collect()
 }
 
 /// The old lines of a patch: those behind `-` or a blank where the text has the marks of a patch; those between the marks

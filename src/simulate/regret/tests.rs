@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::*;
 use crate::payload::Keys;
 use crate::planner::{PlanSettings, Planner};
-use crate::simulate::{Prices, SummarySource};
+use crate::simulate::Prices;
 use crate::tokens::Counter;
 
 /// The formats that a session is written in.
@@ -84,20 +84,15 @@ const KEEP_NONE: &str = r#"
 clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, keep_reads = 0, clear_at_least = 0, placeholder = "gone" }
 "#;
 
-fn measured_of(transcript: &Transcript, measured: Measure<'_>) -> (Played, Regret) {
-    measure(transcript, measured, &mut Bill::new(&[], &[], &measured.planner.rates, 0)).unwrap()
-}
-
-fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {
-    measured_of(transcript, measured).1
+/// The measure under a planner of a session without usage.
+fn under<'a>(planner: &'a Planner, conditions: &'a Conditions<'a>) -> Measure<'a> {
+    Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] }
 }
 
 fn regret_under(settings: &str, body: String) -> Regret {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(settings);
-    let measured =
-        Measure { planner: &planner, conditions: &Conditions::default(), placebo: None, judged: None, whole: None };
-    measured_regret(&transcript, measured)
+    measure(&transcript, under(&planner, &Conditions::default())).unwrap().regret
 }
 
 /// The regret under [`KEEP_NONE`] of a session in which three files are read and then something is done.
@@ -258,7 +253,8 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let keys = Keys::well_known();
     let handle = keys.payload(keys.anonymous(), regret.list[0].recalled.as_bytes());
     recalls.add(dialect_of("chat"), 7, &regret.list[0], handle, &mut Watch::default());
-    let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
+    let conditions = Conditions::default();
+    let mut player = Player::new(Some("m"), under(&planner, &conditions));
     for (n, &length) in transcript.request_lengths.iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(&transcript.request(length, inserted)).unwrap();
@@ -286,9 +282,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let planner = planner(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
-    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None, whole: None };
-    let (Played { sent, .. }, regret) = measured_of(&transcript, measured);
-    let plain: Vec<_> = sent.iter().map(|sent| sent.tokens).collect();
+    let Outcome { tokens: plain, regret, .. } = measure(&transcript, under(&planner, &conditions)).unwrap();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
     // As they are: the question, 3 + 1 + 2 = 6; a call, 3 + 3 + 3 + 1 + 1 = 11; the results, 1012 and 1004; a cleared one,
     // 3 + 1 + 1 = 5; 3 for each request.
@@ -316,9 +310,8 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
     let noise = |own: &Transcript, other: &Transcript| {
         let placebo = Placebo::of(slice::from_ref(other)).unwrap();
         let conditions = Conditions::default();
-        let measured =
-            Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo), judged: None, whole: None };
-        let regret = measured_regret(own, measured);
+        let measured = Measure { placebo: Some(&placebo), ..under(&planner, &conditions) };
+        let regret = measure(own, measured).unwrap().regret;
         (regret.faults, regret.placebo)
     };
     let own = session(LINE, LINE);
@@ -331,8 +324,11 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
 fn prices_and_recalls_are_in_the_percentage() {
     let regret =
         Regret { answers: 200, faults: 3, hard: 1, cost_unedited: 400, cost_with_recalls: 300, ..Regret::default() };
-    assert_eq!((regret.faults_per_100(), regret.hard_per_100(), regret.percent_with_recalls()), (1.5, 0.5, 75.0));
+    assert_eq!(
+        (regret.per_100(regret.faults), regret.per_100(regret.hard), regret.percent_with_recalls()),
+        (1.5, 0.5, 75.0)
+    );
     let nothing = Regret::default();
-    assert_eq!((nothing.faults_per_100(), nothing.percent_with_recalls()), (0.0, 100.0));
+    assert_eq!((nothing.per_100(0), nothing.percent_with_recalls()), (0.0, 100.0));
     assert_eq!(Prices::default(), Conditions::default().prices);
 }

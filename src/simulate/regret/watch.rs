@@ -70,10 +70,10 @@ impl Watch {
     /// Adds an element to the history.
     pub(super) fn push(&mut self, element: &[u8], pieces: Vec<Piece>) {
         let (print, n) = (Fingerprint::of(element), self.history.len());
-        for (piece, unit) in
-            pieces.iter().enumerate().flat_map(|(n, piece)| piece.units.iter().map(move |unit| (n, unit)))
-        {
-            self.occurrences.entry(*unit).or_default().push(At { element: n, piece });
+        for (piece, of) in pieces.iter().enumerate() {
+            for unit in &*of.units {
+                self.occurrences.entry(*unit).or_default().push(At { element: n, piece });
+            }
         }
         self.in_history.insert(print);
         let first_result = self.n_results;
@@ -111,11 +111,8 @@ impl Watch {
                 owners.entry(*at).or_default().push(unit);
             }
         }
-        let owners = owners
-            .into_iter()
-            .rev()
-            .filter_map(|(at, needed)| Some((self.history.get(at.element)?.pieces.get(at.piece)?, needed)));
-        cover(owners)
+        let piece = |at: At| self.history.get(at.element)?.pieces.get(at.piece);
+        cover(owners.into_iter().rev().filter_map(|(at, needed)| Some((piece(at)?, needed))))
     }
 
     /// The faults if each result that is out of sight had been the one of the same number in another session.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smart_default::SmartDefault;
+
 use super::IsElsewhere;
 use crate::dialect::Usage;
 use crate::simulate::{Transcript, TranscriptError};
@@ -21,26 +23,28 @@ pub struct Step {
     pub id: u64,
 }
 
-/// The wire format that a session is written in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wire {
-    Messages,
-    Responses,
-}
+/// The keys of the instructions and of the messages in the wire formats that sessions are written in.
+pub(super) const MESSAGES: [&str; 2] = ["system", "messages"];
+pub(super) const RESPONSES: [&str; 2] = ["instructions", "input"];
 
 /// A session of which more and more is read.
+#[derive(SmartDefault)]
 pub(super) struct Builder<'a> {
-    wire: Wire,
+    keys: [&'static str; 2],
     /// The host that the agent's requests go to, if it is always the same.
     host: Option<&'static str>,
+    #[default(&|_| false)]
     is_elsewhere: IsElsewhere<'a>,
-    model: Option<Arc<str>>,
-    window: Option<usize>,
+    /// The model of the requests from here on.
+    pub(super) model: Option<Arc<str>>,
+    pub(super) window: Option<usize>,
     /// The messages, with commas between.
     elements: Vec<u8>,
-    ends: Vec<usize>,
-    steps: Vec<Step>,
+    pub(super) ends: Vec<usize>,
+    /// The requests of this segment.
+    pub(super) steps: Vec<Step>,
     done: Vec<Transcript>,
+    #[default(MAX_SEGMENT)]
     max_bytes: usize,
     is_too_long: bool,
 }
@@ -79,35 +83,8 @@ impl AnswerChars {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(wire: Wire, host: Option<&'static str>, is_elsewhere: IsElsewhere<'a>) -> Self {
-        Self {
-            wire,
-            host,
-            is_elsewhere,
-            model: None,
-            window: None,
-            elements: Vec::new(),
-            ends: Vec::new(),
-            steps: Vec::new(),
-            done: Vec::new(),
-            max_bytes: MAX_SEGMENT,
-            is_too_long: false,
-        }
-    }
-
-    pub(super) fn n_elements(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// The model of the requests from here on.
-    pub(super) fn set_model(&mut self, model: &str) {
-        if self.model.as_deref() != Some(model) {
-            self.model = Some(model.into());
-        }
-    }
-
-    pub(super) fn set_window(&mut self, window: usize) {
-        self.window = Some(window).filter(|window| *window > 0);
+    pub(super) fn new(keys: [&'static str; 2], host: Option<&'static str>, is_elsewhere: IsElsewhere<'a>) -> Self {
+        Self { keys, host, is_elsewhere, ..Self::default() }
     }
 
     /// The next message.
@@ -130,11 +107,6 @@ impl<'a> Builder<'a> {
             let model = step.model.or_else(|| self.model.clone());
             self.steps.push(Step { messages: self.ends.len(), model, ..step });
         }
-    }
-
-    /// The last request, if it belongs to this segment.
-    pub(super) fn last_request(&mut self) -> Option<&mut Step> {
-        self.steps.last_mut()
     }
 
     /// The bill of the last request; if it is counted elsewhere, the request is history.
@@ -165,24 +137,24 @@ impl<'a> Builder<'a> {
         let first = self.steps.first()?;
         let model = first.model.as_deref().unwrap_or_default();
         let name = serde_json::to_string(model).unwrap_or_default();
-        let (beside, array) = match self.wire {
-            Wire::Messages => ("system", "messages"),
-            Wire::Responses => ("instructions", "input"),
-        };
+        let [beside, array] = self.keys;
         let before_padding = format!(r#"{{"model":{name},"{beside}":"#);
         let padding_at = before_padding.len();
         let head = format!(r#"{before_padding}"","{array}":["#);
-        let ends = self.ends.iter().map(|end| end + head.len()).collect();
-        let body = [head.as_bytes(), &self.elements, b"]}"].concat();
         let largest = self.steps.iter().filter_map(|step| step.usage).map(|usage| usage.input).max();
         // A model of Anthropic whose requests have been larger than the usual window has the larger one.
         let window = self.window.or(largest.filter(|largest| *largest > USUAL_WINDOW).map(|_| LARGER_WINDOW));
-        let windows = window.map(|window| (model.to_owned(), window)).into_iter().collect();
-        let model = Some(model.to_owned()).filter(|model| !model.is_empty());
-        let mut transcript = Transcript::of_session(body.into(), model, ends, self.steps.clone());
-        (transcript.padding_at, transcript.windows) = (padding_at, windows);
-        transcript.upstream = self.host.map(str::to_owned);
-        Some(transcript)
+        Some(Transcript {
+            body: [head.as_bytes(), &self.elements, b"]}"].concat().into(),
+            model: Some(model.to_owned()).filter(|model| !model.is_empty()),
+            message_ends: self.ends.iter().map(|end| end + head.len()).collect(),
+            request_lengths: self.steps.iter().map(|step| step.messages).collect(),
+            windows: window.map(|window| (model.to_owned(), window)).into_iter().collect(),
+            upstream: self.host.map(str::to_owned),
+            steps: self.steps.clone(),
+            padding_at,
+            ..Transcript::default()
+        })
     }
 }
 
@@ -198,7 +170,7 @@ mod tests {
     #[test]
     fn a_segment_has_at_most_as_many_bytes_of_messages_as_the_limit() {
         let built = |more: &[u8]| {
-            let mut builder = Builder::new(Wire::Messages, None, &|_| false);
+            let mut builder = Builder::new(MESSAGES, None, &|_| false);
             builder.max_bytes = 10;
             builder.push(b"{ }");
             builder.push(more);

@@ -7,16 +7,14 @@
 //! 200,000. Older versions recorded the count of output tokens at the beginning of the answer (`stop_reason` is null on all its
 //! lines), and it is estimated then: [`estimated_output`].
 
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::builder::{AnswerChars, Step, estimated_output, id_of};
-use super::lines::each_line;
 use super::messages::{Block, Conversation, inside};
-use super::{IsElsewhere, Session, time};
+use super::{IsElsewhere, Session, lines};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
 
@@ -26,21 +24,8 @@ const HOST: &str = "api.anthropic.com";
 const SYNTHETIC: &str = "<synthetic>";
 
 /// Lines without a part in the conversation.
-const BESIDE: [&str; 13] = [
-    "summary",
-    "system",
-    "progress",
-    "attachment",
-    "file-history-snapshot",
-    "queue-operation",
-    "last-prompt",
-    "custom-title",
-    "ai-title",
-    "agent-name",
-    "tag",
-    "mode",
-    "pr-link",
-];
+const BESIDE: &str = "summary system progress attachment file-history-snapshot queue-operation last-prompt custom-title \
+                      ai-title agent-name tag mode pr-link";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,24 +53,7 @@ struct Message<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     stop_reason: Option<&'a str>,
-    usage: Option<RecordedUsage>,
-}
-
-/// `usage` of Messages. A field may be null.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct RecordedUsage {
-    input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_creation: Option<ByLifetime>,
-    output_tokens: Option<u64>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct ByLifetime {
-    ephemeral_1h_input_tokens: Option<u64>,
+    usage: Option<lines::Tokens>,
 }
 
 /// A block of which only lengths are asked for.
@@ -103,8 +71,8 @@ struct Lengths<'a> {
 /// The conversation with the user, or with a sub-agent.
 struct Chain<'a> {
     conversation: Conversation<'a>,
-    /// When the newest message of the user came.
-    at: Option<i64>,
+    /// The hash of the name of the agent, if it has one.
+    agent: Option<u64>,
     chars: AnswerChars,
     is_final: bool,
 }
@@ -113,15 +81,13 @@ struct Reader<'a> {
     is_elsewhere: IsElsewhere<'a>,
     /// The first one is the conversation with the user.
     chains: Vec<Chain<'a>>,
-    agents: HashMap<u64, usize>,
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let mut reader = Reader { is_elsewhere, chains: Vec::new(), agents: HashMap::new() };
+    let mut reader = Reader { is_elsewhere, chains: Vec::new() };
     reader.chains.push(reader.new_chain());
-    let skipped = each_line(file, |line| {
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else { return false };
-        reader.line(&line)
+    let skipped = lines::each_line(lines::MAX_LINE, file, |line| {
+        serde_json::from_slice(line).is_ok_and(|line| reader.line(&line))
     })?;
     let mut transcripts = Vec::new();
     for chain in reader.chains {
@@ -133,7 +99,7 @@ pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<
 impl<'a> Reader<'a> {
     fn new_chain(&self) -> Chain<'a> {
         let conversation = Conversation::new(Some(HOST), self.is_elsewhere);
-        Chain { conversation, at: None, chars: AnswerChars::default(), is_final: false }
+        Chain { conversation, agent: None, chars: AnswerChars::default(), is_final: false }
     }
 
     /// Takes a line. False if it is not understood.
@@ -161,7 +127,7 @@ impl<'a> Reader<'a> {
                 chain.conversation.restart();
                 true
             }
-            (kind, _) => BESIDE.contains(&kind),
+            (kind, _) => BESIDE.split(' ').any(|beside| beside == kind),
         };
         if let Some(uuid) = line.uuid {
             chain.conversation.name_end(uuid);
@@ -175,36 +141,28 @@ impl<'a> Reader<'a> {
             return 0;
         }
         let agent = line.agent_id.map(id_of);
-        let is_of_parent = |chain: &Chain<'_>| line.parent_uuid.is_some_and(|parent| chain.conversation.has(parent));
-        let known = match agent {
-            Some(agent) => self.agents.get(&agent).copied(),
-            None => self.chains.iter().position(is_of_parent).filter(|chain| *chain > 0),
+        let is_it = |chain: &Chain<'_>| match agent {
+            Some(_) => chain.agent == agent,
+            None => line.parent_uuid.is_some_and(|parent| chain.conversation.has(parent)),
         };
+        let known = self.chains.iter().skip(1).position(is_it).map(|n| n + 1);
         known.unwrap_or_else(|| {
-            self.chains.push(self.new_chain());
-            let n = self.chains.len() - 1;
-            if let Some(agent) = agent {
-                self.agents.insert(agent, n);
-            }
-            n
+            self.chains.push(Chain { agent, ..self.new_chain() });
+            self.chains.len() - 1
         })
     }
 }
 
 impl Chain<'_> {
     fn input(&mut self, message: &Message<'_>, timestamp: Option<&str>) {
-        self.at = timestamp.and_then(time::seconds).or(self.at);
-        let Some(content) = message.content.map(RawValue::get) else { return };
-        match serde_json::from_str::<String>(content) {
-            Ok(text) => self.conversation.input(&Block::Text(&text)),
-            Err(_) => self.conversation.input(&Block::Raw(inside(content))),
-        }
+        self.conversation.came(timestamp.and_then(lines::seconds));
+        self.conversation.input(&Block::of_content(message.content.map_or("", RawValue::get)));
     }
 
     fn answer(&mut self, message: &Message<'_>, timestamp: Option<&str>, is_agent: bool) {
         let id = message.id.map_or(0, id_of);
         if !self.conversation.is_open(id) {
-            let at = self.at.or_else(|| timestamp.and_then(time::seconds));
+            let at = timestamp.and_then(lines::seconds);
             self.conversation.open(Step { model: message.model.map(Into::into), at, id, ..Step::default() });
             (self.chars, self.is_final) = (AnswerChars::default(), false);
         }
@@ -212,7 +170,7 @@ impl Chain<'_> {
         let content = message.content.map_or("", RawValue::get);
         self.chars.add(content);
         if let Some(step) = self.conversation.request(id) {
-            let usage = message.usage.map(Usage::from);
+            let usage = message.usage.map(|usage| usage.usage(false));
             let output = usage.or(step.usage).map_or(0, |usage| usage.output);
             let output = match (self.is_final, is_agent) {
                 (true, _) => output,
@@ -235,21 +193,6 @@ impl AnswerChars {
                 "tool_use" => self.arguments += chars(block.input) + 2,
                 _ => self.signatures += chars(block.signature),
             }
-        }
-    }
-}
-
-impl From<RecordedUsage> for Usage {
-    fn from(usage: RecordedUsage) -> Self {
-        let cached = usage.cache_read_input_tokens.unwrap_or_default();
-        let written = usage.cache_creation_input_tokens.unwrap_or_default();
-        let hour = usage.cache_creation.and_then(|by| by.ephemeral_1h_input_tokens).unwrap_or_default();
-        Self {
-            input: usage.input_tokens.unwrap_or_default() + cached + written,
-            cached,
-            output: usage.output_tokens.unwrap_or_default(),
-            written,
-            written_hour: hour.min(written),
         }
     }
 }

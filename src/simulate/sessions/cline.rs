@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::builder::Step;
-use super::messages::{Block, Conversation, inside};
-use super::{IsElsewhere, Session, lines};
-use crate::dialect::Usage;
+use super::lines::{self, Tokens};
+use super::messages::{Block, Conversation};
+use super::{IsElsewhere, Session};
 use crate::simulate::TranscriptError;
 
 #[derive(Deserialize)]
@@ -37,42 +37,26 @@ struct Metrics {
     tokens: Option<Tokens>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct Tokens {
-    prompt: u64,
-    completion: u64,
-    cached: u64,
-}
-
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let bytes = lines::document(file)?;
+    let bytes = lines::document(lines::MAX_DOCUMENT, file)?;
     let messages: Vec<&RawValue> = serde_json::from_slice(&bytes).map_err(|_| TranscriptError::Empty)?;
-    let (mut conversation, mut at, mut skipped) = (Conversation::new(None, is_elsewhere), None, 0);
+    let (mut conversation, mut skipped) = (Conversation::new(None, is_elsewhere), 0);
     for message in messages {
         let Ok(message) = serde_json::from_str::<Message<'_>>(message.get()) else {
             skipped += 1;
             continue;
         };
-        let sent_at = message.ts.map(|millis| millis / 1000);
-        let whole: Option<String> = serde_json::from_str(message.content.get()).ok();
-        let block = whole.as_deref().map_or_else(|| Block::Raw(inside(message.content.get())), Block::Text);
+        let at = message.ts.map(|millis| millis / 1000);
+        let block = Block::of_content(message.content.get());
         if message.role == "assistant" {
-            let usage = message.metrics.and_then(|metrics| metrics.tokens).map(Usage::from);
+            let usage = message.metrics.and_then(|metrics| metrics.tokens).map(|tokens| tokens.usage(true));
             let model = message.model_info.map(|info| info.model_id.into());
-            conversation.open(Step { usage, model, at: at.or(sent_at), ..Step::default() });
+            conversation.open(Step { usage, model, at, ..Step::default() });
             conversation.answer(&block);
         } else {
-            at = sent_at.or(at);
+            conversation.came(at);
             conversation.input(&block);
         }
     }
     Ok(Session { transcripts: conversation.finish()?, skipped })
-}
-
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
-        let Tokens { prompt: input, completion: output, cached } = tokens;
-        Self { input, cached: cached.min(input), output, ..Self::default() }
-    }
 }

@@ -9,10 +9,9 @@ use std::io::BufRead;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::builder::{Builder, Step, Wire, id_of};
-use super::lines::each_line;
-use super::{IsElsewhere, Session, time};
-use crate::dialect::Usage;
+use super::builder::{Builder, RESPONSES, Step, id_of};
+use super::lines::{self, Tokens};
+use super::{IsElsewhere, Session};
 use crate::simulate::TranscriptError;
 
 const HOST: &str = "api.openai.com";
@@ -50,19 +49,6 @@ struct Info {
     model_context_window: Option<usize>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct Tokens {
-    #[serde(rename = "input_tokens")]
-    input: u64,
-    #[serde(rename = "cached_input_tokens")]
-    cached: u64,
-    #[serde(rename = "output_tokens")]
-    output: u64,
-    #[serde(rename = "total_tokens")]
-    total: u64,
-}
-
 #[derive(Deserialize)]
 struct Compacted<'a> {
     message: Option<String>,
@@ -91,9 +77,9 @@ struct Reader<'a> {
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let builder = Builder::new(Wire::Responses, Some(HOST), is_elsewhere);
+    let builder = Builder::new(RESPONSES, Some(HOST), is_elsewhere);
     let mut reader = Reader { builder, at: None, is_answering: false, waits: false, total: 0 };
-    let skipped = each_line(file, |line| {
+    let skipped = lines::each_line(lines::MAX_LINE, file, |line| {
         let line = serde_json::from_slice::<Line<'_>>(line).ok();
         line.and_then(|line| reader.line(&line)).is_some()
     })?;
@@ -104,20 +90,18 @@ impl Reader<'_> {
     /// Takes a line. `None` if it is not understood.
     fn line(&mut self, line: &Line<'_>) -> Option<()> {
         let payload = line.payload.get();
-        let at = line.timestamp.and_then(time::seconds);
+        let at = line.timestamp.and_then(lines::seconds);
         match line.r#type {
             "turn_context" => {
                 let context: Context<'_> = serde_json::from_str(payload).ok()?;
-                context.model.into_iter().for_each(|model| self.builder.set_model(model));
+                self.builder.model = context.model.map(Into::into).or(self.builder.model.take());
             }
             "response_item" => self.item(payload, at)?,
             "event_msg" => {
                 let event: Event<'_> = serde_json::from_str(payload).ok()?;
-                if let Some(info) = event.info.filter(|_| event.r#type == "token_count") {
-                    let info: Option<Info> = serde_json::from_str(info.get()).ok()?;
-                    if let Some(info) = info {
-                        self.tokens(&info, line.timestamp);
-                    }
+                let info = event.info.filter(|_| event.r#type == "token_count");
+                if let Some(info) = info.map_or(Ok(None), |info| serde_json::from_str(info.get())).ok()? {
+                    self.tokens(&info, line.timestamp);
                 }
             }
             "compacted" => self.compacted(&serde_json::from_str(payload).ok()?),
@@ -130,9 +114,7 @@ impl Reader<'_> {
     fn item(&mut self, item: &str, at: Option<i64>) -> Option<()> {
         match kind(&serde_json::from_str(item).ok()?) {
             Kind::Beside => return Some(()),
-            Kind::Input => {
-                (self.is_answering, self.at) = (false, at.or(self.at));
-            }
+            Kind::Input => (self.is_answering, self.at) = (false, at.or(self.at)),
             Kind::Answer if !self.is_answering => {
                 self.builder.request(Step { at: self.at.or(at), ..Step::default() });
                 (self.is_answering, self.waits) = (true, true);
@@ -146,19 +128,17 @@ impl Reader<'_> {
     fn tokens(&mut self, info: &Info, timestamp: Option<&str>) {
         let Info { total_token_usage, last_token_usage: Some(last), model_context_window } = *info else { return };
         if let Some(window) = model_context_window {
-            self.builder.set_window(window);
+            self.builder.window = Some(window).filter(|window| *window > 0);
         }
-        let total = total_token_usage.unwrap_or_default().total;
+        let total = total_token_usage.and_then(|usage| usage.total).unwrap_or_default();
         if total != 0 && std::mem::replace(&mut self.total, total) == total {
             return;
         }
         let id = timestamp.map_or(0, |timestamp| id_of(&format!("{timestamp} {total}")));
-        let usage =
-            Usage { input: last.input, cached: last.cached.min(last.input), output: last.output, ..Usage::default() };
         if !self.waits {
-            self.builder.request(Step { at: timestamp.and_then(time::seconds), ..Step::default() });
+            self.builder.request(Step { at: timestamp.and_then(lines::seconds), ..Step::default() });
         }
-        self.builder.bill(id, usage);
+        self.builder.bill(id, last.usage(true));
         (self.is_answering, self.waits) = (false, false);
     }
 
@@ -169,10 +149,8 @@ impl Reader<'_> {
             (Some(items), _) => items.iter().for_each(|item| self.builder.push(item.get().as_bytes())),
             (None, Some(summary)) => {
                 let text = serde_json::to_string(summary).unwrap_or_default();
-                self.builder.push(
-                    format!(r#"{{"type":"message","role":"user","content":[{{"type":"input_text","text":{text}}}]}}"#)
-                        .as_bytes(),
-                );
+                let content = format!(r#"[{{"type":"input_text","text":{text}}}]"#);
+                self.builder.push(format!(r#"{{"type":"message","role":"user","content":{content}}}"#).as_bytes());
             }
             (None, None) => {}
         }

@@ -11,8 +11,7 @@ use serde_json::value::RawValue;
 
 use super::builder::{Step, id_of};
 use super::messages::{Block, Conversation, text};
-use super::{IsElsewhere, Session, lines, time};
-use crate::dialect::Usage;
+use super::{IsElsewhere, Session, lines};
 use crate::simulate::TranscriptError;
 
 const HOST: &str = "generativelanguage.googleapis.com";
@@ -36,7 +35,7 @@ struct Message {
     content: Option<Box<RawValue>>,
     #[serde(default, rename = "toolCalls")]
     calls: Vec<Call>,
-    tokens: Option<Tokens>,
+    tokens: Option<lines::Tokens>,
     model: Option<String>,
 }
 
@@ -49,44 +48,29 @@ struct Call {
     status: Option<String>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct Tokens {
-    input: u64,
-    output: u64,
-    cached: u64,
-    thoughts: Option<u64>,
-    tool: Option<u64>,
-}
-
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let bytes = lines::document(file)?;
+    let bytes = lines::document(lines::MAX_DOCUMENT, file)?;
     let (messages, skipped) = match serde_json::from_slice::<Document>(&bytes) {
         Ok(document) => (document.messages, 0),
         Err(_) => of_lines(&bytes)?,
     };
     let mut conversation = Conversation::new(Some(HOST), is_elsewhere);
-    let mut at = None;
     for message in &messages {
-        let sent_at = message.timestamp.as_deref().and_then(time::seconds);
+        let at = message.timestamp.as_deref().and_then(lines::seconds);
+        let text = Block::Text(text(message.content.as_deref()).into());
         match message.r#type.as_str() {
-            "user" => {
-                at = sent_at;
-                conversation.input(&Block::Text(&text(message.content.as_deref())));
-            }
-            "gemini" => {
-                answer(&mut conversation, message, at.or(sent_at));
-                at = sent_at;
-            }
-            _ => {}
+            "user" => conversation.input(&text),
+            "gemini" => answer(&mut conversation, message, &text, at),
+            _ => continue,
         }
+        conversation.at = at;
     }
     Ok(Session { transcripts: conversation.finish()?, skipped })
 }
 
 fn of_lines(bytes: &[u8]) -> Result<(Vec<Message>, usize), TranscriptError> {
     let mut messages: Vec<Message> = Vec::new();
-    let skipped = lines::each_line(bytes, |line| {
+    let skipped = lines::each_line(lines::MAX_LINE, bytes, |line| {
         if let Ok(message) = serde_json::from_slice::<Message>(line) {
             match messages.iter_mut().rev().find(|known| known.id == message.id) {
                 Some(known) => *known = message,
@@ -103,11 +87,11 @@ fn of_lines(bytes: &[u8]) -> Result<(Vec<Message>, usize), TranscriptError> {
     Ok((messages, skipped))
 }
 
-fn answer(conversation: &mut Conversation<'_>, message: &Message, at: Option<i64>) {
-    let usage = message.tokens.map(Usage::from);
+fn answer(conversation: &mut Conversation<'_>, message: &Message, text: &Block<'_>, at: Option<i64>) {
+    let usage = message.tokens.map(|tokens| tokens.usage(true));
     let model = message.model.as_deref().map(Into::into);
     conversation.open(Step { usage, model, at, id: id_of(&message.id), ..Step::default() });
-    conversation.answer(&Block::Text(&text(message.content.as_deref())));
+    conversation.answer(text);
     for Call { id, name, args, .. } in &message.calls {
         if let Some(input) = args.as_deref() {
             conversation.answer(&Block::Call { id, name, input });
@@ -119,13 +103,5 @@ fn answer(conversation: &mut Conversation<'_>, message: &Message, at: Option<i64
             let is_error = status.as_deref() == Some("error");
             conversation.input(&Block::Result { id, content: Cow::Borrowed(content), is_error });
         }
-    }
-}
-
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
-        let input = tokens.input + tokens.tool.unwrap_or_default();
-        let output = tokens.output + tokens.thoughts.unwrap_or_default();
-        Self { input, cached: tokens.cached.min(input), output, ..Self::default() }
     }
 }

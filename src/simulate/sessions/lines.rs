@@ -1,32 +1,74 @@
-//! Reads files within limits: lines, one after another, and whole documents.
+//! Reads what all files of agents have: lines and documents within limits, moments, and counts of tokens.
 
 use std::io::{self, BufRead, Read as _};
 
+use serde::Deserialize;
+
+use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
+use crate::units::day_of_date;
 
 /// The longest line that is read, in bytes. Images in base64 are in the lines.
-const MAX_LINE: u64 = 32 << 20;
+pub(super) const MAX_LINE: u64 = 32 << 20;
 
 /// The longest document that is read, in bytes.
-const MAX_DOCUMENT: u64 = 256 << 20;
+pub(super) const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// All bytes of a file.
-pub(super) fn document(file: impl BufRead) -> Result<Vec<u8>, TranscriptError> {
-    document_up_to(MAX_DOCUMENT, file)
+/// The tokens of a request, by the names that the agents give them. A field may be null.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Tokens {
+    #[serde(alias = "input_tokens", alias = "prompt")]
+    input: Option<u64>,
+    #[serde(alias = "output_tokens", alias = "completion")]
+    output: Option<u64>,
+    #[serde(alias = "cache_read_input_tokens", alias = "cached_input_tokens", alias = "cacheRead")]
+    cached: Option<u64>,
+    #[serde(alias = "cache_creation_input_tokens", alias = "cacheWrite")]
+    written: Option<u64>,
+    cache_creation: Option<ByLifetime>,
+    thoughts: Option<u64>,
+    tool: Option<u64>,
+    #[serde(rename = "total_tokens")]
+    pub(super) total: Option<u64>,
 }
 
-fn document_up_to(most: u64, file: impl BufRead) -> Result<Vec<u8>, TranscriptError> {
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct ByLifetime {
+    ephemeral_1h_input_tokens: Option<u64>,
+}
+
+impl Tokens {
+    /// The usage. `with_cached` says whether the input has the tokens in it that a cache has served.
+    pub(super) fn usage(self, with_cached: bool) -> Usage {
+        let [input, output, cached, written] =
+            [self.input, self.output, self.cached, self.written].map(Option::unwrap_or_default);
+        let beside = if with_cached { 0 } else { cached + written };
+        let input = input + self.tool.unwrap_or_default() + beside;
+        let hour = self.cache_creation.and_then(|by| by.ephemeral_1h_input_tokens).unwrap_or_default();
+        let output = output + self.thoughts.unwrap_or_default();
+        Usage { input, cached: cached.min(input), output, written, written_hour: hour.min(written) }
+    }
+}
+
+/// The seconds since 1970 of a moment in UTC, as `2026-01-31T12:00:00.5Z`.
+pub(super) fn seconds(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    let day = day_of_date(number(0, 4)?, number(5, 7)?, number(8, 10)?)?;
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    i64::try_from(day * 86_400 + hour * 3600 + minute * 60 + second).ok()
+}
+
+/// All bytes of a file, within a limit.
+pub(super) fn document(most: u64, file: impl BufRead) -> Result<Vec<u8>, TranscriptError> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(TranscriptError::TooLong) } else { Ok(bytes) }
 }
 
-/// Shows `take` each line that is not empty. Returns how many it did not understand, and how many were too long.
-pub(super) fn each_line(file: impl BufRead, take: impl FnMut(&[u8]) -> bool) -> io::Result<usize> {
-    each_line_up_to(MAX_LINE, file, take)
-}
-
-fn each_line_up_to(most: u64, mut file: impl BufRead, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<usize> {
+/// Shows `take` each line that is not empty and within the limit. Returns how many it did not understand, and how many were too long.
+pub(super) fn each_line(most: u64, mut file: impl BufRead, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<usize> {
     let (mut line, mut skipped) = (Vec::new(), 0);
     loop {
         line.clear();
@@ -50,10 +92,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_moment_is_seconds_since_1970() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-02-29T23:59:59.999Z", Some(951_868_799)),
+            ("2026-11-25T22:46:00Z", Some(1_795_646_760)),
+            ("2026-13-25T22:46:00Z", None),
+            ("2026-11-25", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_line_up_to_the_limit_is_shown_and_one_byte_more_is_skipped() {
         let mut shown = Vec::new();
         let file = b"1234\n12345\n123456\n\n  \n123456789012345678\r\nabc\r\nlast";
-        let skipped = each_line_up_to(5, &file[..], |line| {
+        let skipped = each_line(5, &file[..], |line| {
             shown.push(String::from_utf8(line.to_owned()).unwrap());
             line != b"abc"
         });
@@ -63,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_document_has_at_most_as_many_bytes_as_the_limit() {
-        assert_eq!(document_up_to(5, &b"12345"[..]).unwrap(), b"12345");
-        assert!(matches!(document_up_to(5, &b"123456"[..]), Err(TranscriptError::TooLong)));
+        assert_eq!(document(5, &b"12345"[..]).unwrap(), b"12345");
+        assert!(matches!(document(5, &b"123456"[..]), Err(TranscriptError::TooLong)));
     }
 }

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::IsElsewhere;
-use super::builder::{Builder, Step, Wire, id_of};
+use super::builder::{Builder, MESSAGES, Step, id_of};
 use crate::simulate::{Transcript, TranscriptError};
 
 /// A conversation whose last answer may go on.
+#[derive(Default)]
 pub(super) struct Conversation<'a> {
     builder: Builder<'a>,
     /// The blocks of the last answer.
@@ -24,6 +25,8 @@ pub(super) struct Conversation<'a> {
     answered: Vec<usize>,
     /// The places that have a name.
     named: HashMap<u64, Place>,
+    /// When the newest message of the user came.
+    pub(super) at: Option<i64>,
 }
 
 /// A place in a conversation.
@@ -37,7 +40,7 @@ struct Place {
 
 /// A block of another format.
 pub(super) enum Block<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Call {
         id: &'a str,
         name: &'a str,
@@ -52,17 +55,17 @@ pub(super) enum Block<'a> {
     Raw(&'a str),
 }
 
+impl<'a> Block<'a> {
+    /// A content of Messages: a text, or an array of blocks.
+    pub(super) fn of_content(content: &'a str) -> Self {
+        let text = serde_json::from_str::<String>(content);
+        text.map_or_else(|_| Block::Raw(inside(content)), |text| Block::Text(text.into()))
+    }
+}
+
 impl<'a> Conversation<'a> {
     pub(super) fn new(host: Option<&'static str>, is_elsewhere: IsElsewhere<'a>) -> Self {
-        Self {
-            builder: Builder::new(Wire::Messages, host, is_elsewhere),
-            answer: Vec::new(),
-            after: Vec::new(),
-            answer_id: 0,
-            opened: Vec::new(),
-            answered: Vec::new(),
-            named: HashMap::new(),
-        }
+        Self { builder: Builder::new(MESSAGES, host, is_elsewhere), ..Self::default() }
     }
 
     /// Whether the last answer has this name.
@@ -72,15 +75,20 @@ impl<'a> Conversation<'a> {
 
     /// The request of the last answer, unless it is counted elsewhere.
     pub(super) fn request(&mut self, id: u64) -> Option<&mut Step> {
-        self.builder.last_request().filter(|step| step.id == id)
+        self.builder.steps.last_mut().filter(|step| step.id == id)
     }
 
-    /// The next answer begins.
+    /// A message of the user came.
+    pub(super) fn came(&mut self, at: Option<i64>) {
+        self.at = at.or(self.at);
+    }
+
+    /// The next answer begins. Its request was sent when the newest message of the user came, if that is known.
     pub(super) fn open(&mut self, step: Step) {
         self.flush();
         self.answer_id = step.id;
-        self.opened.push(self.builder.n_elements());
-        self.builder.request(step);
+        self.opened.push(self.builder.ends.len());
+        self.builder.request(Step { at: self.at.or(step.at), ..step });
     }
 
     /// A block of the answer.
@@ -141,7 +149,7 @@ impl<'a> Conversation<'a> {
                 blocks.clear();
             }
             if self.answered.len() < self.opened.len() {
-                self.answered.push(self.builder.n_elements());
+                self.answered.push(self.builder.ends.len());
             }
         }
         self.answer_id = 0;
@@ -151,7 +159,8 @@ impl<'a> Conversation<'a> {
 fn add(blocks: &mut Vec<u8>, block: &Block<'_>) {
     let json = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let text = match block {
-        Block::Text("") | Block::Raw("") => return,
+        Block::Raw("") => return,
+        Block::Text(text) if text.is_empty() => return,
         Block::Text(text) => Cow::Owned(format!(r#"{{"type":"text","text":{}}}"#, json(text))),
         Block::Call { id, name, input } => Cow::Owned(format!(
             r#"{{"type":"tool_use","id":{},"name":{},"input":{}}}"#,

@@ -16,7 +16,7 @@ use serde_json::value::to_raw_value;
 
 use super::builder::{AnswerChars, Step, estimated_output};
 use super::messages::{Block, Conversation};
-use super::{Agent, Session, lines, time};
+use super::{Agent, Session, lines};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
 
@@ -116,7 +116,7 @@ pub(in crate::simulate) fn places(path: &Path) -> Option<Vec<(String, Place)>> {
 pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, TranscriptError> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(place.at))?;
-    let line = lines::document(BufReader::new(file.take(place.n_bytes)))?;
+    let line = lines::document(lines::MAX_DOCUMENT, BufReader::new(file.take(place.n_bytes)))?;
     let line: Line<'_> = serde_json::from_slice(&line).map_err(|_| TranscriptError::Empty)?;
     let is_elsewhere = |id| id == ELSEWHERE;
     let new = || Conversation::new((line.client != "codex").then_some("api.anthropic.com"), &is_elsewhere);
@@ -131,7 +131,7 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
     let mut transcripts = reader.conversation.finish()?;
     for sidechain in line.sidechains.iter().flatten() {
         let mut conversation = new();
-        conversation.input(&Block::Text("A task."));
+        conversation.input(&Block::Text("A task.".into()));
         for request in sidechain {
             let chars = AnswerChars { text: request.chars, ..AnswerChars::default() };
             conversation.open(line.step(request, chars.of_agent()));
@@ -153,7 +153,7 @@ impl Line<'_> {
             output: request.output.max(output),
         };
         #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
-        let at = time::seconds(&format!("{}-01T00:00:00Z", self.month)).map(|month| month + request.seconds as i64);
+        let at = lines::seconds(&format!("{}-01T00:00:00Z", self.month)).map(|month| month + request.seconds as i64);
         let id = if request.is_elsewhere == 1 { ELSEWHERE } else { 0 };
         let model = self.models.get(request.model).map(|model| model.as_str().into());
         Step { usage: Some(usage), model, at, id, ..Step::default() }
@@ -167,8 +167,7 @@ impl Reader<'_> {
         let ends = line.requests.iter().skip(1).map(|request| request.n_entries.min(n_entries)).chain([n_entries]);
         let mut from = line.requests.first().map_or(0, |request| request.n_entries.min(n_entries));
         // Of a session that goes on from another one, the answers are in the history.
-        self.answer(0, from);
-        self.inputs(0, from);
+        self.add(0, from);
         for (request, end) in line.requests.iter().zip(ends) {
             let answer = line.entries.get(from..end).unwrap_or_default();
             let chars = |kind: &str, of: fn(&Entry<'_>) -> usize| {
@@ -184,8 +183,7 @@ impl Reader<'_> {
                 self.restart("A summary.");
             }
             self.conversation.open(line.step(request, least));
-            self.answer(from, end);
-            self.inputs(from, end);
+            self.add(from, end);
             from = from.max(end);
         }
     }
@@ -194,7 +192,7 @@ impl Reader<'_> {
     fn restart(&mut self, summary: &str) {
         self.open.clear();
         self.conversation.restart();
-        self.conversation.input(&Block::Text(summary));
+        self.conversation.input(&Block::Text(summary.into()));
     }
 
     /// Whether a summary of the history is one of the last entries before a request.
@@ -203,14 +201,14 @@ impl Reader<'_> {
         before.iter().rev().take_while(|entry| !["k", "t", "a"].contains(&entry.0)).any(|entry| entry.0 == "s")
     }
 
-    /// Adds those of some entries that the model said.
-    fn answer(&mut self, from: usize, to: usize) {
-        for n in from..to {
+    /// Adds some entries: first those that the model said, then those that came after its answer.
+    fn add(&mut self, from: usize, to: usize) {
+        let entries = (from..to).zip(self.line.entries.get(from..to).unwrap_or_default());
+        for (n, Entry(kind, _, detail, ..)) in entries.clone() {
             self.write_text(n);
-            let Some(Entry(kind, _, detail, ..)) = self.line.entries.get(n) else { return };
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
-                "t" => self.conversation.answer(&Block::Text(text)),
+                "t" => self.conversation.answer(&Block::Text(text.into())),
                 "k" => {
                     let signature = "A".repeat(detail.parse().unwrap_or_default());
                     let block = json!({"type": "thinking", "thinking": text, "signature": signature});
@@ -234,17 +232,12 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-    }
-
-    /// Adds those of some entries that came after an answer.
-    fn inputs(&mut self, from: usize, to: usize) {
-        for n in from..to {
-            let Some(Entry(kind, _, tool, ..)) = self.line.entries.get(n) else { return };
+        for (n, Entry(kind, _, tool, ..)) in entries {
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
                 "r" => {
-                    let same =
-                        self.open.iter().position(|call| self.line.entries.get(*call).is_some_and(|a| a.2 == *tool));
+                    let is_of_tool = |call: &usize| self.line.entries.get(*call).is_some_and(|a| a.2 == *tool);
+                    let same = self.open.iter().position(is_of_tool);
                     if let Some(call) = self.open.remove(same.unwrap_or_default()) {
                         let id = format!("call_{call}");
                         self.conversation.input(&Block::Result { id: &id, content: text.into(), is_error: false });
@@ -254,7 +247,7 @@ impl Reader<'_> {
                     let text = text.to_owned();
                     self.restart(&text);
                 }
-                "u" | "i" => self.conversation.input(&Block::Text(text)),
+                "u" | "i" => self.conversation.input(&Block::Text(text.into())),
                 _ => {}
             }
         }
@@ -285,17 +278,14 @@ impl Reader<'_> {
         for (source, saved) in repeats {
             text.extend(own.next());
             let Some((from, lines)) = self.repeated.get_mut(*source).zip(self.texts.get(*source)) else { continue };
-            let run: String = lines
-                .split_inclusive('\n')
-                .skip(*from)
-                .scan(0, |length, line| {
-                    let goes_on = *length < saved + POINTER;
-                    *length += line.len();
-                    goes_on.then_some(line)
-                })
-                .collect();
-            *from += run.matches('\n').count();
-            text.push_str(&run);
+            let end = text.len() + saved + POINTER;
+            for line in lines.split_inclusive('\n').skip(*from) {
+                if text.len() >= end {
+                    break;
+                }
+                text.push_str(line);
+                *from += usize::from(line.ends_with('\n'));
+            }
         }
         let wanted = if *kind == "k" { 0 } else { *chars };
         while text.len() < wanted {
