@@ -57,6 +57,9 @@ enum Consent {
     Refused,
 }
 
+/// The mark of Unicode at the beginning of a file, which is not of its text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// The clients that this user has, by the names that `setup` takes.
 pub(super) fn names_of_found(variables: &Variables) -> Vec<String> {
     let clients = Client::found(variables).into_iter().filter(|client| *client != Client::Shell);

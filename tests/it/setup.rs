@@ -21,7 +21,7 @@ struct Case {
     after: &'static str,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     Case {
         client: "codex",
         path: ".codex/config.toml",
@@ -59,6 +59,18 @@ const CASES: [Case; 10] = [
         path: ".continue/config.yaml",
         before: "models:\n  - name: A\n    provider: openai\n    model: gpt-5\n",
         after: "models:\n  - name: A\n    provider: openai\n    apiBase: http://127.0.0.1:8787/v1\n    model: gpt-5\n",
+    },
+    Case {
+        client: "codex",
+        path: ".codex/config.toml",
+        before: "\u{feff}model = 'x'\r\n",
+        after: "\u{feff}openai_base_url = \"http://127.0.0.1:8787/v1\"\nmodel = 'x'\r\n",
+    },
+    Case {
+        client: "aider",
+        path: ".aider.conf.yml",
+        before: "\u{feff}openai-api-base: \"https://gate\"\r\na: |\r\n  openai-api-base: x\r\n",
+        after: "\u{feff}openai-api-base: http://127.0.0.1:8787/v1\r\na: |\r\n  openai-api-base: x\r\n",
     },
     Case {
         client: "shell",
@@ -230,6 +242,23 @@ fn a_linked_file_stays_a_link_and_the_mode_is_kept() {
     assert_eq!(user.read("dotfiles/claude.json"), case.before);
     assert!(fs::symlink_metadata(user.path(case.path)).unwrap().is_symlink());
     assert_eq!(user.files(Path::new("dotfiles")), ["claude.json"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_written_when_it_can_be() {
+    let case = &CASES[0];
+    let user = User::with(case);
+    let setup = || {
+        let minds_modes = ["setpriv", "--bounding-set=-dac_override", binary()];
+        let program = if rustix::process::geteuid().is_root() { &minds_modes[..] } else { &minds_modes[2..] };
+        printed(&user.command(program[0]).args(&program[1..]).args(["setup", "codex", "--yes"]).output().unwrap())
+    };
+    fs::set_permissions(user.path(case.path), fs::Permissions::from_mode(0o400)).unwrap();
+    let (code, text) = setup();
+    assert!(code == Some(1) && text.contains("Permission denied"), "{text}");
+    assert_eq!(user.files(Path::new(".codex")), ["config.toml"]);
+    fs::set_permissions(user.path(case.path), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!((setup().0, &*user.read(case.path)), (Some(0), case.after));
 }
 
 #[test]

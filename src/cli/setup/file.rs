@@ -49,6 +49,8 @@ impl SettingsFile {
             bail!("it was set up before, as {} shows; take that back with --undo first", self.backup().display());
         }
         if self.path.exists() {
+            // A file that cannot be written needs no backup, which would say that it was.
+            fs::OpenOptions::new().append(true).open(&self.path).with_context(|| self.not_written())?;
             fs::copy(&self.path, &self.backup)
                 .and_then(|_| sync(&self.backup))
                 .with_context(|| format!("cannot write {}", self.backup.display()))?;
