@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::binary;
+use crate::support::{binary, minding_modes};
 
 /// A user with a home.
 struct User(TempDir);
@@ -249,8 +249,7 @@ fn what_cannot_be_written_is_written_when_it_can_be() {
     let case = &CASES[0];
     let user = User::with(case);
     let setup = || {
-        let minds_modes = ["setpriv", "--bounding-set=-dac_override", binary()];
-        let program = if rustix::process::geteuid().is_root() { &minds_modes[..] } else { &minds_modes[2..] };
+        let program = [minding_modes(), &[binary()]].concat();
         printed(&user.command(program[0]).args(&program[1..]).args(["setup", "codex", "--yes"]).output().unwrap())
     };
     fs::set_permissions(user.path(case.path), fs::Permissions::from_mode(0o400)).unwrap();

@@ -245,7 +245,7 @@ impl From<RecordedUsage> for Usage {
         let written = usage.cache_creation_input_tokens.unwrap_or_default();
         let hour = usage.cache_creation.and_then(|by| by.ephemeral_1h_input_tokens).unwrap_or_default();
         Self {
-            input: usage.input_tokens.unwrap_or_default() + cached + written,
+            input: usage.input_tokens.unwrap_or_default().saturating_add(cached).saturating_add(written),
             cached,
             output: usage.output_tokens.unwrap_or_default(),
             written,

@@ -124,8 +124,8 @@ fn answer(conversation: &mut Conversation<'_>, message: &Message, at: Option<i64
 
 impl From<Tokens> for Usage {
     fn from(tokens: Tokens) -> Self {
-        let input = tokens.input + tokens.tool.unwrap_or_default();
-        let output = tokens.output + tokens.thoughts.unwrap_or_default();
+        let input = tokens.input.saturating_add(tokens.tool.unwrap_or_default());
+        let output = tokens.output.saturating_add(tokens.thoughts.unwrap_or_default());
         Self { input, cached: tokens.cached.min(input), output, ..Self::default() }
     }
 }

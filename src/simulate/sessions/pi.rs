@@ -146,6 +146,6 @@ fn parts(content: Option<&RawValue>) -> Vec<Part<'_>> {
 impl From<RecordedUsage> for Usage {
     fn from(usage: RecordedUsage) -> Self {
         let RecordedUsage { input, output, cache_read: cached, cache_write: written } = usage;
-        Self { input: input + cached + written, cached, output, written, written_hour: 0 }
+        Self { input: input.saturating_add(cached).saturating_add(written), cached, output, written, written_hour: 0 }
     }
 }
