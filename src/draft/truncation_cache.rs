@@ -52,6 +52,12 @@ impl Weighter<Key, CachedEdit> for Weight {
 }
 
 impl Draft<'_> {
+    /// What decides, besides a text, whether its replacement is smaller.
+    pub fn basis(&self) -> impl Hash + '_ {
+        let model = self.request.conversation.model.as_deref();
+        (model, self.gauge().factor(), self.retrieval_method(), self.lacks_way())
+    }
+
     /// The edit that `proposed` returns for a result of `tool` that follows from `most` too, which says what may stay of it, from the cache if it is there.
     pub fn cached(
         &self,
@@ -64,14 +70,7 @@ impl Draft<'_> {
         let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
-        let rest = truncation_cache.hasher.hash_one((
-            tool,
-            most,
-            self.request.conversation.model.as_deref(),
-            self.gauge().factor(),
-            self.retrieval_method(),
-            self.lacks_way(),
-        ));
+        let rest = truncation_cache.hasher.hash_one((tool, most, self.basis()));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
         if let Some(known) = truncation_cache.known.get(&key) {
             let call = self.pairing().answered_block(unit);

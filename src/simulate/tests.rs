@@ -287,7 +287,7 @@ fn counts_that_no_request_has_stop_nothing() {
             .unwrap();
     }
     let simulation = simulate(&TranscriptSelection { paths: vec![dir.path().to_owned()], ..Default::default() });
-    assert_eq!(simulation.totals[0].figures.requests, 9, "{:?}", simulation.unreadable);
+    assert_eq!(simulation.totals[0].figures.requests, 6, "{:?}", simulation.unreadable);
 }
 
 #[test]
