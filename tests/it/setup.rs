@@ -84,7 +84,7 @@ const CASES: [Case; 12] = [
         client: "claude-code",
         path: ".claude/settings.json",
         before: "{}",
-        after: "{\n  \"env\": { \"ANTHROPIC_BASE_URL\": \"http://127.0.0.1:8787\" }\n}",
+        after: "{\n  \"env\": {\n    \"ANTHROPIC_BASE_URL\": \"http://127.0.0.1:8787\"\n  }\n}",
     },
     Case {
         client: "claude-code",
@@ -215,6 +215,13 @@ fn what_was_changed_since_stays_and_only_our_change_is_taken_back() {
     user.write(case.path, &format!("{}[new]\n", case.after.replace("the best", "good")));
     assert_eq!(user.setup(&["codex", "--undo", "--yes"]).0, Some(0));
     assert_eq!(user.read(case.path), format!("{}[new]\n", case.before.replace("the best", "good")));
+
+    // Claude Code writes its settings as JavaScript does.
+    user.write(CASES[1].path, "{\n  \"model\": \"opus\"\n}\n");
+    user.setup(&["claude", "--yes"]);
+    user.write(CASES[1].path, &user.read(CASES[1].path).replace("\"opus\"\n}\n", "\"sonnet\",\n  \"x\": []\n}"));
+    assert_eq!(user.setup(&["claude", "--undo", "--yes"]).0, Some(0));
+    assert_eq!(user.read(CASES[1].path), "{\n  \"model\": \"sonnet\",\n  \"x\": []\n}");
 
     user.setup(&["codex", "--yes"]);
     user.write(case.path, "model = 'other'\n");
