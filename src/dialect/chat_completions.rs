@@ -103,6 +103,7 @@ impl Dialect for ChatCompletions {
             Form::TextsBesideCalls => one(forms::text_beside_calls(body, message)),
             Form::ReasoningContent => one(forms::reasoning_content(body, message)),
             Form::NoReasoningFields => forms::reasoning_fields(body, message),
+            Form::SignedCalls | Form::NewSignatures => forms::signatures(body, message, form == Form::NewSignatures),
             _ => Ok(Vec::new()),
         };
         found.unwrap_or_default()
