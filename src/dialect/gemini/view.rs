@@ -61,7 +61,7 @@ pub(super) const FUNCTION_KEYS: [&[u8]; 3] = [b"id", b"name", b"response"];
 /// The kind of the ids of calls that have none: such a call is known by its name.
 const BY_NAME: &str = "name";
 
-/// The kind of the ids that a call of another function had before.
+/// The kind of the ids that a call of another function had before it in its turn.
 const AGAIN: &str = "again";
 
 impl Part {
@@ -106,8 +106,8 @@ impl Part {
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
-    /// The ids of all calls, each with the function of the first one.
-    ids: HashMap<Cow<'a, str>, Cow<'a, str>>,
+    /// The ids of all calls, each with the last turn that has it and the function of the first call there.
+    ids: HashMap<Cow<'a, str>, (usize, Cow<'a, str>)>,
     /// Whether a content that is not the model's has a call.
     has_other_calls: bool,
     /// The ids of the last turn's calls by the names of their functions.
@@ -179,8 +179,11 @@ impl<'a> View<'a> {
             let mut id = self.id_of(part, name.as_ref())?;
             let answerable = name.as_ref().is_some_and(|name| !name.is_empty());
             if id.kind != BY_NAME {
-                let function = name.clone().unwrap_or_default();
-                if *self.ids.entry(id.text.clone()).or_insert_with(|| function.clone()) != function {
+                let here = (turn, name.clone().unwrap_or_default());
+                let first = self.ids.entry(id.text.clone()).or_insert_with(|| here.clone());
+                if first.0 != turn {
+                    *first = here;
+                } else if *first != here {
                     id.kind = AGAIN;
                 }
             }
