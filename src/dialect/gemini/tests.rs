@@ -142,11 +142,6 @@ fn results_without_an_id_answer_the_calls_of_their_function_in_order() {
     assert_eq!(pairs(&named("", &id("a"))), ["0"]);
     assert_eq!(pairs(&named(&id("f"), "")), ["0"]);
     assert_eq!(pairs(&[model(&call("", "f")), user(&result("", "g"))]), ["-"]);
-    let alike = model(&two(call(&id("a"), "f"), call(&id("a"), "g")));
-    assert_eq!(pairs(&[alike.clone(), user(&result(&id("a"), "g"))]), ["1"]);
-    assert_eq!(pairs(&[alike.clone(), user(&two(result(&id("a"), "g"), result(&id("a"), "f")))]), ["1", "0"]);
-    let before = [model(&call(&id("a"), "h")), user(&result(&id("a"), "h"))];
-    assert_eq!(pairs(&[&before[..], &[alike, user(&result(&id("a"), "g"))]].concat()), ["0", "3"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The conversation in contents of parts, made of what the reader has found in a body. That only says where values are.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits, Unit};
 use crate::dialect::json::{Fault, fields_of};
@@ -61,9 +61,6 @@ pub(super) const FUNCTION_KEYS: [&[u8]; 3] = [b"id", b"name", b"response"];
 /// The kind of the ids of calls that have none: such a call is known by its name.
 const BY_NAME: &str = "name";
 
-/// The kind of the ids that a call of another function had before it in its turn.
-const AGAIN: &str = "again";
-
 impl Part {
     /// The call or the result in a part with these values of [`PART_KEYS`].
     pub(super) fn function(body: &[u8], values: [Option<Span>; 8]) -> Option<Span> {
@@ -106,8 +103,8 @@ impl Part {
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
-    /// The ids of all calls, each with the last turn that has it and the function of the first call there.
-    ids: HashMap<Cow<'a, str>, (usize, Cow<'a, str>)>,
+    /// The ids of all calls.
+    ids: HashSet<Cow<'a, str>>,
     /// Whether a content that is not the model's has a call.
     has_other_calls: bool,
     /// The ids of the last turn's calls by the names of their functions.
@@ -119,7 +116,7 @@ impl<'a> View<'a> {
         // Google's API refuses results of one batch in several contents (cloudwego/eino-ext#571, crewAIInc/crewAI#4693).
         let traits = Traits { gathers_results: true, ..Traits::default() };
         let conversation = Conversation { traits, ..Conversation::default() };
-        Self { body, conversation, ids: HashMap::new(), has_other_calls: false, open: HashMap::new() }
+        Self { body, conversation, ids: HashSet::new(), has_other_calls: false, open: HashMap::new() }
     }
 
     /// Adds a content with these parts.
@@ -176,16 +173,10 @@ impl<'a> View<'a> {
         }
         for part in parts.iter().filter(|part| part.kind == Kind::Call) {
             let name = text(self.body, part.name)?;
-            let mut id = self.id_of(part, name.as_ref())?;
+            let id = self.id_of(part, name.as_ref())?;
             let answerable = name.as_ref().is_some_and(|name| !name.is_empty());
             if id.kind != BY_NAME {
-                let here = (turn, name.clone().unwrap_or_default());
-                let first = self.ids.entry(id.text.clone()).or_insert_with(|| here.clone());
-                if first.0 != turn {
-                    *first = here;
-                } else if *first != here {
-                    id.kind = AGAIN;
-                }
+                self.ids.insert(id.text.clone());
             }
             self.open.entry(name.clone().unwrap_or_default()).or_default().push_back(id.clone());
             let kind = BlockKind::ToolCall { id, name, answerable };
@@ -238,7 +229,7 @@ impl<'a> View<'a> {
         let Some(open) = self.open.get_mut(&name.unwrap_or_default()) else { return Ok(id) };
         let is_next = |next: &CallId<'_>| {
             let is_named = id.kind != BY_NAME;
-            *next.text == *id.text || !is_named || !self.ids.contains_key(&id.text) && next.kind == BY_NAME
+            *next.text == *id.text || !is_named || !self.ids.contains(&id.text) && next.kind == BY_NAME
         };
         let next = open.front().is_some_and(is_next).then(|| open.pop_front()).flatten();
         Ok(next.unwrap_or(id))
