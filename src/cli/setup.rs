@@ -52,6 +52,9 @@ struct Setup<'a> {
     dry_run: bool,
 }
 
+/// The mark of Unicode at the beginning of a file, which is not of its text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// The clients that this user has, by the names that `setup` takes.
 pub(super) fn names_of_found(variables: &Variables) -> Vec<String> {
     let clients = Client::found(variables).into_iter().filter(|client| *client != Client::Shell);
@@ -196,6 +199,8 @@ impl SettingsFile {
             bail!("it was set up before, as {} shows; take that back with --undo first", self.backup().display());
         }
         if self.path.exists() {
+            // A file that cannot be written needs no backup, which would say that it was.
+            fs::OpenOptions::new().append(true).open(&self.path).with_context(|| self.not_written())?;
             fs::copy(&self.path, &self.backup)
                 .and_then(|_| sync(&self.backup))
                 .with_context(|| format!("cannot write {}", self.backup.display()))?;

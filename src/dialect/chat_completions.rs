@@ -115,6 +115,9 @@ impl Dialect for ChatCompletions {
                 return forms::filled(body, message, b"tool_calls", texts).unwrap_or_default();
             }
             Form::NoReasoningFields => return forms::reasoning_fields(body, message).unwrap_or_default(),
+            Form::SignedCalls | Form::NewSignatures => {
+                return forms::signatures(body, message, form == Form::NewSignatures).unwrap_or_default();
+            }
             Form::LeadingSystem => forms::as_user(body, message),
             Form::TextsBesideCalls => forms::text_beside_calls(body, message),
             Form::ReasoningContent => forms::reasoning_content(body, message),

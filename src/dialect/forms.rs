@@ -6,7 +6,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{field, fields_of, member, value_of_key};
+use super::json::{field, fields_of, member, objects, value_of_key};
 use super::strings;
 use crate::span::Span;
 
@@ -38,7 +38,7 @@ pub enum Form {
     ReasoningContent,
     /// Messages of Chat Completions have no reasoning in fields of one vendor. It leaves and is stored.
     NoReasoningFields,
-    /// The first call of each content of Gemini's model has a signature: Google's placeholder, where it has none.
+    /// The first call of each message of Gemini's model has a signature: Google's placeholder, where it has none.
     SignedCalls,
     /// Signatures of Gemini's model are Google's placeholder at calls, and are removed elsewhere.
     NewSignatures,
@@ -208,6 +208,23 @@ pub(super) fn text_beside_calls(body: &[u8], message: Span) -> Option<FormReplac
         None => Some((Span::empty(message.start + 1), r#""content":"(empty)","#)),
         Some(content) => is_nothing(body, content).then_some((content, EMPTY)),
     }
+}
+
+/// Gives the first call of a message Google's placeholder of a signature, if it has none. With `again`, it takes the place of all
+/// signatures.
+pub(super) fn signatures(body: &[u8], message: Span, again: bool) -> Option<Vec<FormReplacement>> {
+    const MEMBER: &str = r#""extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}},"#;
+    let (_, value) = MEMBER.trim_end_matches(',').split_once(':').unwrap_or_default();
+    let [calls] = fields_of(body, message, [b"tool_calls"])?;
+    let calls = objects(body, calls?, [b"extra_content"], |call, [extra]| Some([(call, extra)]))?;
+    let is_signed = |extra: Span| memmem::find(extra.of(body), b"thought_signature").is_some();
+    let mend = |(n, (call, extra)): (usize, &(Span, Option<Span>))| match *extra {
+        Some(extra) if again && is_signed(extra) && extra.of(body) != value.as_bytes() => Some((extra, value)),
+        Some(extra) if !again && n == 0 && !is_signed(extra) => Some((extra, value)),
+        None if !again && n == 0 => Some((Span::empty(call.start + 1), MEMBER)),
+        _ => None,
+    };
+    Some(calls.iter().enumerate().filter_map(mend).collect())
 }
 
 /// Replaces the reasoning of a message of the model, if it is missing or empty. DeepSeek's newest models refuse an empty one

@@ -51,6 +51,12 @@ impl Weighter<Key, CachedEdit> for Weight {
 }
 
 impl Draft<'_> {
+    /// What decides, besides a text, whether its replacement is smaller.
+    pub fn basis(&self) -> impl Hash + use<'_> {
+        let model = self.conversation.model.as_deref();
+        (model, self.gauge().factor, self.retrieval_method(), self.lacks_way())
+    }
+
     /// The edit that `propose` returns for a result of `tool` that follows from `most` too, which says what may stay of it,
     /// from the cache if it is there.
     pub fn cached(
@@ -65,14 +71,7 @@ impl Draft<'_> {
         // Where an earlier edit has written, it is not the content alone that decides.
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return propose() };
         let call = self.pairing().answered_block(unit);
-        let rest = cache.hasher.hash_one((
-            tool,
-            most,
-            self.conversation.model.as_deref(),
-            self.gauge().factor,
-            self.retrieval_method(),
-            self.lacks_way(),
-        ));
+        let rest = cache.hasher.hash_one((tool, most, self.basis()));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
         if let Some(known) = cache.known.get(&key) {
             return known.map(|known| ProposedEdit { unit, call, ..known.moved(0, content.start) });

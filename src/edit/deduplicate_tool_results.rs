@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     conversation::{BlockIndex, UnitIndex},
-    draft::{Draft, Offload, ReplaceOptions, ResultText, TextCut, TruncationCache},
+    draft::{Draft, NotApplicable, Offload, ProposedEdit, ReplaceOptions, ResultText, TextCut, TruncationCache},
     plan::Action,
 };
 
@@ -162,19 +162,15 @@ impl DeduplicateToolResults {
         }
     }
 
-    /// Puts the pointers into a result.
-    fn point(&self, draft: &mut Draft<'_>, pointers: &Pointers) {
-        let Pointers { unit, runs, .. } = pointers;
+    /// A result with these pointers, if that makes it smaller.
+    fn proposed(&self, draft: &Draft<'_>, unit: UnitIndex, runs: &[Run]) -> Result<ProposedEdit, NotApplicable> {
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
-        let call = draft.pairing().answered_block(*unit);
+        let call = draft.pairing().answered_block(unit);
         let tool = call.map_or("", |call| draft.conversation().tool_name(call));
-        let proposed = draft.cached(&self.proposed, *unit, tool, runs, || {
+        draft.cached(&self.proposed, unit, tool, runs, || {
             let mut texts = 0..;
-            draft.propose_result(*unit, options, |text| self.cut(draft, runs, texts.next()?, text))
-        });
-        if let Ok(proposed) = proposed {
-            draft.apply(LABEL, Action::Deduplicate { message: unit.get() }, proposed);
-        }
+            draft.propose_result(unit, options, |text| self.cut(draft, runs, texts.next()?, text))
+        })
     }
 
     /// The cut of the text `n` of a result: from its first run to its last, with what is between them.
@@ -209,8 +205,10 @@ impl Edit for DeduplicateToolResults {
         if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible || is_elsewhere {
             return;
         }
-        for pointers in self.pointers(draft).iter().filter(|pointers| !pointers.runs.is_empty()) {
-            self.point(draft, pointers);
+        for Pointers { unit, runs, .. } in self.pointers(draft).iter().filter(|pointers| !pointers.runs.is_empty()) {
+            if let Ok(proposed) = self.proposed(draft, *unit, runs) {
+                draft.apply(LABEL, Action::Deduplicate { message: unit.get() }, proposed);
+            }
         }
     }
 }

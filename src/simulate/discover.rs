@@ -54,7 +54,7 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
     let mut found = Vec::new();
     for path in paths {
         let before = found.len();
-        match collect(path, &mut found) {
+        match collect(path, &mut found, unreadable) {
             Ok(()) if found.len() > before => {}
             Ok(()) => unreadable
                 .push(UnreadableFile { name: path.display().to_string(), why: "nothing to play in it".to_owned() }),
@@ -69,8 +69,8 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
 }
 
 /// Collects a file, a recording, or everything below a folder. Symbolic links are followed only if named; unfinished
-/// recordings are left out.
-fn collect(path: &Path, found: &mut Vec<FoundTranscript>) -> io::Result<()> {
+/// recordings are left out. What cannot be read in a folder is named, and the rest of it collected.
+fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<UnreadableFile>) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let add = |path: &Path, n_bytes, kind| FoundTranscript { path: path.to_owned(), n_bytes, kind };
     if metadata.is_file() {
@@ -98,8 +98,11 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>) -> io::Result<()> {
         let is_session = || Agent::of_file(&inside).is_some() || usage::places(&inside).is_some();
         let is_text = |extension: &OsStr| extension == "json" || (extension == "jsonl" && is_session());
         let wanted = kind.is_dir() || (kind.is_file() && inside.extension().is_some_and(is_text));
-        if wanted && !hidden {
-            collect(&inside, found)?;
+        if wanted
+            && !hidden
+            && let Err(error) = collect(&inside, found, unreadable)
+        {
+            unreadable.push(UnreadableFile::new(&inside, &TranscriptError::File(error)));
         }
     }
     Ok(())

@@ -255,6 +255,8 @@ fn padding(segment: &Transcript, meter: &Meter) -> Result<usize, TranscriptError
     const MIN_GROWTH: f64 = 5000.0;
     /// The ratios that vocabularies have: `tokens::factor` has the source.
     const PLAUSIBLE: (f64, f64) = (0.75, 2.0);
+    /// No context window takes more.
+    const MOST: f64 = 1e7;
     let gauge = meter.for_model(segment.model());
     let count = |n: usize| -> Result<Option<(f64, f64)>, TranscriptError> {
         let Some(step) = segment.steps.get(n) else { return Ok(None) };
@@ -268,7 +270,7 @@ fn padding(segment: &Transcript, meter: &Meter) -> Result<usize, TranscriptError
     let (least, most) = PLAUSIBLE;
     let ratio = if growth < MIN_GROWTH { 1.0 } else { ((last_billed - billed) / growth).clamp(least, most) };
     let factor = meter.model(segment.model().unwrap_or_default()).token_factor.ratio();
-    Ok(((billed / ratio - counted) / factor).max(0.0) as usize)
+    Ok(((billed / ratio - counted) / factor).clamp(0.0, MOST) as usize)
 }
 
 /// Plays the segments of a transcript through one policy: as they are, and with recalls.

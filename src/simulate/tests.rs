@@ -279,6 +279,18 @@ fn claude_session(n_results: u64) -> String {
 }
 
 #[test]
+fn counts_that_no_request_has_stop_nothing() {
+    let dir = TempDir::new().unwrap();
+    for (n, key) in ["input_tokens", "cache_creation_input_tokens", "output_tokens"].iter().enumerate() {
+        let session = claude_session(2).replace(&format!("\"{key}\":"), &format!("\"{key}\":{},\"was\":", u64::MAX));
+        fs::write(dir.path().join(format!("{n}.jsonl")), session.replace("\"id\":\"m", &format!("\"id\":\"m{n}")))
+            .unwrap();
+    }
+    let simulation = simulate(&TranscriptSelection { paths: vec![dir.path().to_owned()], ..Default::default() });
+    assert_eq!(simulation.totals[0].figures.requests, 6, "{:?}", simulation.unreadable);
+}
+
+#[test]
 fn what_a_policy_saves_is_what_was_paid_less_what_it_costs() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("long.jsonl"), claude_session(20)).unwrap();

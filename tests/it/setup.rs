@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::binary;
+use crate::support::{binary, minding_modes};
 
 /// A user with a home.
 struct User(TempDir);
@@ -21,7 +21,7 @@ struct Case {
     after: &'static str,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     Case {
         client: "codex",
         path: ".codex/config.toml",
@@ -61,6 +61,18 @@ const CASES: [Case; 10] = [
         after: "models:\n  - name: A\n    provider: openai\n    apiBase: http://127.0.0.1:8787/v1\n    model: gpt-5\n",
     },
     Case {
+        client: "codex",
+        path: ".codex/config.toml",
+        before: "\u{feff}model = 'x'\r\n",
+        after: "\u{feff}openai_base_url = \"http://127.0.0.1:8787/v1\"\nmodel = 'x'\r\n",
+    },
+    Case {
+        client: "aider",
+        path: ".aider.conf.yml",
+        before: "\u{feff}openai-api-base: \"https://gate\"\r\na: |\r\n  openai-api-base: x\r\n",
+        after: "\u{feff}openai-api-base: http://127.0.0.1:8787/v1\r\na: |\r\n  openai-api-base: x\r\n",
+    },
+    Case {
         client: "shell",
         path: ".zshrc",
         before: "alias x=y",
@@ -72,7 +84,7 @@ const CASES: [Case; 10] = [
         client: "claude-code",
         path: ".claude/settings.json",
         before: "{}",
-        after: "{\n  \"env\": { \"ANTHROPIC_BASE_URL\": \"http://127.0.0.1:8787\" }\n}",
+        after: "{\n  \"env\": {\n    \"ANTHROPIC_BASE_URL\": \"http://127.0.0.1:8787\"\n  }\n}",
     },
     Case {
         client: "claude-code",
@@ -204,6 +216,13 @@ fn what_was_changed_since_stays_and_only_our_change_is_taken_back() {
     assert_eq!(user.setup(&["codex", "--undo", "--yes"]).0, Some(0));
     assert_eq!(user.read(case.path), format!("{}[new]\n", case.before.replace("the best", "good")));
 
+    // Claude Code writes its settings as JavaScript does.
+    user.write(CASES[1].path, "{\n  \"model\": \"opus\"\n}\n");
+    user.setup(&["claude", "--yes"]);
+    user.write(CASES[1].path, &user.read(CASES[1].path).replace("\"opus\"\n}\n", "\"sonnet\",\n  \"x\": []\n}"));
+    assert_eq!(user.setup(&["claude", "--undo", "--yes"]).0, Some(0));
+    assert_eq!(user.read(CASES[1].path), "{\n  \"model\": \"sonnet\",\n  \"x\": []\n}");
+
     user.setup(&["codex", "--yes"]);
     user.write(case.path, "model = 'other'\n");
     let (code, text) = user.setup(&["codex", "--undo", "--yes"]);
@@ -230,6 +249,22 @@ fn a_linked_file_stays_a_link_and_the_mode_is_kept() {
     assert_eq!(user.read("dotfiles/claude.json"), case.before);
     assert!(fs::symlink_metadata(user.path(case.path)).unwrap().is_symlink());
     assert_eq!(user.files(Path::new("dotfiles")), ["claude.json"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_written_when_it_can_be() {
+    let case = &CASES[0];
+    let user = User::with(case);
+    let setup = || {
+        let program = [minding_modes(), &[binary()]].concat();
+        printed(&user.command(program[0]).args(&program[1..]).args(["setup", "codex", "--yes"]).output().unwrap())
+    };
+    fs::set_permissions(user.path(case.path), fs::Permissions::from_mode(0o400)).unwrap();
+    let (code, text) = setup();
+    assert!(code == Some(1) && text.contains("Permission denied"), "{text}");
+    assert_eq!(user.files(Path::new(".codex")), ["config.toml"]);
+    fs::set_permissions(user.path(case.path), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!((setup().0, &*user.read(case.path)), (Some(0), case.after));
 }
 
 #[test]

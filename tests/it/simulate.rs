@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "a transcript is written here, and not sent on")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::judge::Sightings;
-use crate::support::binary;
+use crate::support::{binary, minding_modes};
 
 /// What the tests ask of the JSON.
 #[derive(Debug, Deserialize)]
@@ -102,8 +103,9 @@ pub(crate) fn place() -> TempDir {
 
 /// The exit code and the two outputs of `abridge simulate`.
 fn simulate(place: &TempDir, args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(binary());
-    command.arg("simulate").args(args).current_dir(place.path()).env_clear().stdin(Stdio::null());
+    let program = [minding_modes(), &[binary()]].concat();
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).arg("simulate").args(args).current_dir(place.path()).env_clear().stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -140,6 +142,18 @@ fn simulate_compares_policies() {
     assert!(booking.runs.iter().all(|run| run.figures.frontier_moves == 0 && run.figures.window_unknown == 6));
     assert!(booking.runs.iter().all(|run| run.figures.tokens_sent == booking.runs[0].figures.tokens_sent));
     assert_eq!(simulation.totals[1].figures.requests, 18);
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_named_and_the_others_are_played() {
+    let place = place();
+    for folder in ["sessions/aaa", "sessions/zzz"] {
+        fs::create_dir(place.path().join(folder)).unwrap();
+        fs::set_permissions(place.path().join(folder), fs::Permissions::from_mode(0)).unwrap();
+    }
+    let (code, table, err) = simulate(&place, &["sessions"]);
+    assert!(table.contains("total: 2 transcripts"), "{code} {err} {table}");
+    assert!(["aaa", "zzz"].iter().all(|name| table.contains(&format!("not played: sessions/{name}: "))), "{table}");
 }
 
 #[test]

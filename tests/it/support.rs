@@ -34,6 +34,12 @@ pub(crate) const OPERATOR_TOKEN: &str = "0123456789abcdef0123456789abcdef0123456
 pub(crate) const OPERATOR: &str =
     "authorization: Bearer 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+/// What is before a program for which the modes of files count, also where the tests are run by root.
+pub(crate) fn minding_modes() -> &'static [&'static str] {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root { &["setpriv", "--bounding-set=-dac_override,-dac_read_search"] } else { &[] }
+}
+
 /// Far longer than anything here takes, on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 

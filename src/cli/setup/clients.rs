@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::ValueEnum;
 
-use super::{edit, jsonc};
+use super::{BYTE_ORDER_MARK, edit, jsonc};
 use crate::cli::{ANTHROPIC, CHATGPT, section};
 use crate::config::{Config, MissingError, Sources, Variables};
 use crate::upstream::routes;
@@ -99,6 +99,7 @@ impl Client {
 
     /// The settings of this file with the address of abridge.
     pub(super) fn edit(self, path: &Path, text: &str, url: &str, variables: &Variables) -> anyhow::Result<String> {
+        let (mark, text) = text.split_at(text.len() - text.trim_start_matches(BYTE_ORDER_MARK).len());
         let v1 = format!("{url}/v1");
         let edited = match self {
             Self::Codex => edit::codex(text, &v1),
@@ -117,7 +118,7 @@ impl Client {
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
             _ => None,
         };
-        edited.ok_or_else(|| {
+        edited.map(|edited| format!("{mark}{edited}")).ok_or_else(|| {
             anyhow!("the settings are not in a form that is changed safely; {}", self.by_hand(url).trim_end())
         })
     }

@@ -75,15 +75,21 @@ pub(super) fn codex(text: &str, url: &str) -> Option<String> {
 
 /// Sets a key at the top level of a YAML document of one key on a line. `None` if the text is no such document.
 pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
-    let is_other_form = |line: &str| line.starts_with(['{', '[', '-', '%', '\t']) && line != "---";
+    let is_other_form = |line: &str| line.starts_with(['{', '[', '-', '%', '\t', '"', '\'', '?']) && line != "---";
     let documents = text.lines().skip_while(|line| line.trim().is_empty() || line.starts_with('#')).skip(1);
     if text.lines().any(is_other_form) || documents.into_iter().any(|line| line.starts_with("---") || line == "...") {
         return None;
     }
     let mut lines = lines(text);
-    let Some(line) = lines.iter_mut().find(|line| is_key(line, key)) else {
+    let Some(at) = lines.iter().position(|line| is_key(line, key)) else {
         return Some(with_line(text, &format!("{key}: {value}")));
     };
+    let (before, after) = lines.split_at_mut(at + 1);
+    let has_more_lines = after.first().is_some_and(|next| next.starts_with(' ') && !next.trim().is_empty());
+    if has_more_lines || after.iter().any(|line| is_key(line, key)) {
+        return None;
+    }
+    let line = before.last_mut()?;
     *line = with_value(line, value)?;
     Some(lines.concat())
 }
@@ -145,7 +151,7 @@ pub(super) fn shell(text: &str, line: &str) -> String {
 /// The URL that a change has put into a text. `inserted` is what the same change puts in with [`ANY_URL`].
 pub(super) fn url_in<'t>(present: &'t str, inserted: &str) -> Option<&'t str> {
     let (before, after) = inserted.split_once(ANY_URL)?;
-    let (_, rest) = present.split_once(before)?;
+    let rest = present.get(beginnings(present, before).next()? + before.len()..)?;
     let end = after.split_inclusive(['\n', ' ', '"']).next()?;
     rest.split_once(end).map(|(url, _)| url)
 }
@@ -155,9 +161,16 @@ pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<Strin
     if present == written || present == original {
         return Some(original.to_owned());
     }
-    // Whole lines, so that what is looked for is found once.
     let ChangedLines { removed, inserted } = changed_lines(original, written);
-    (!inserted.is_empty() && present.matches(&inserted).count() == 1).then(|| present.replacen(&inserted, &removed, 1))
+    let mut found = beginnings(present, &inserted);
+    let at = found.next().filter(|_| !inserted.is_empty() && found.next().is_none())?;
+    Some(format!("{}{removed}{}", present.get(..at)?, present.get(at + inserted.len()..)?))
+}
+
+/// Where whole lines begin in a text: what a line only ends with is another one.
+fn beginnings<'t>(text: &'t str, lines: &'t str) -> impl Iterator<Item = usize> {
+    let begins_line = |at: &usize| text.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with('\n'));
+    text.match_indices(lines).map(|(at, _)| at).filter(begins_line)
 }
 
 /// The lines from the first to the last one that differ.
@@ -184,7 +197,8 @@ fn with_line(text: &str, line: &str) -> String {
 }
 
 fn is_key(line: &str, key: &str) -> bool {
-    line.strip_prefix(key).is_some_and(|rest| rest.starts_with(": ") || rest.trim_end() == ":")
+    let value = line.strip_prefix(key).and_then(|rest| rest.trim_start().strip_prefix(':'));
+    value.is_some_and(|value| value.is_empty() || value.starts_with(char::is_whitespace))
 }
 
 /// The value of a line `key: value`, without quotes and comment.
@@ -197,9 +211,10 @@ fn unquoted(value: &str) -> &str {
     value.trim().trim_matches(['"', '\''])
 }
 
-/// The line with another value after its colon; a comment stays.
+/// The line with another value after its colon; a comment stays. `None` if the value is not a text on this line alone.
 fn with_value(line: &str, value: &str) -> Option<String> {
-    let (key, rest) = line.split_once(':')?;
+    let (key, rest) =
+        line.split_once(':').filter(|(_, rest)| !rest.trim_start().starts_with(['|', '>', '&', '*', '!']))?;
     let (present, comment) = rest.split_at_checked(rest.find(" #").unwrap_or(rest.trim_end().len()))?;
     Some(if unquoted(present) == value { line.to_owned() } else { format!("{key}: {value}{comment}") })
 }

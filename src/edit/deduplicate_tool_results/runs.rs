@@ -5,13 +5,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::BuildHasherDefault,
+    hash::{BuildHasher as _, BuildHasherDefault},
     ops::Range,
     sync::Arc,
 };
 
 use quick_cache::Weighter;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxBuildHasher, FxHasher};
 
 use super::{
     DeduplicateToolResults,
@@ -214,7 +214,8 @@ impl DeduplicateToolResults {
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
-        let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
+        let basis = Fingerprint::of(&FxBuildHasher.hash_one(draft.basis()).to_ne_bytes());
+        let (mut beginning, mut n_bytes, mut messages) = (basis, 0, Vec::new());
         for (index, unit) in units() {
             let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
             let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
@@ -343,6 +344,10 @@ impl<'s, 'd> Search<'s, 'd> {
             Some(texts) => self.runs(&texts),
             None => runs,
         };
+        // A text that its pointers do not make smaller stays whole.
+        let is_smaller = |runs: &&[Run]| self.edit.proposed(self.draft, message.unit, runs).is_ok();
+        let runs =
+            runs.chunk_by(|run, next| run.text == next.text).filter(is_smaller).flatten().cloned().collect::<Vec<_>>();
         let has_some = asks_again || has_pointers || !runs.is_empty();
         has_some.then_some(Pointers { unit: message.unit, runs, call, file, asks_again })
     }

@@ -207,6 +207,21 @@ fn pointers_count_the_lines_that_the_model_sees() {
 }
 
 #[test]
+fn pointers_that_are_not_put_in_do_not_count() {
+    let file = format!("{}{}", lines("a", 0..10).replace(" // what it says, in so many words", ""), lines("b", 0..30));
+    let (path, start) =
+        (format!("{}/a.rs", "Some/Folder".repeat(16)), file.lines().take(10).collect::<Vec<_>>().join("\n"));
+    let rounds = [
+        round("Read", json!({"file_path": path, "limit": 10}), start),
+        round("Bash", json!({"command": "cat a.rs b.rs"}), file.clone()),
+        round("Bash", json!({"command": "cat b.rs"}), lines("b", 0..30)),
+    ];
+    let sent = sent("", &rounds);
+    assert!(is_whole(&sent[1], &rounds[1]), "no pointer is as short as these lines: {}", sent[1]);
+    assert!(sent[2].contains("lines 12 to 39 of the result of Bash above"), "{}", sent[2]);
+}
+
+#[test]
 fn a_careful_policy_has_no_pointers() {
     let file = lines("h", 0..30);
     let rounds = [round("Read", read("h.rs"), file.clone()), round("Bash", json!({"command": "x"}), file)];

@@ -10,7 +10,7 @@ use crate::{dialect, dialect::Form, platform::testing::thread_time, replay::plan
 
 /// The body that is sent, brought into all forms, except those that take the place of another one, or add what most lack.
 fn formed(path: &str, body: &Value) -> Value {
-    let without = [Form::Alternating, Form::NineIds, Form::TextsBesideCalls, Form::ReasoningContent];
+    let without = [Form::Alternating, Form::NineIds, Form::TextsBesideCalls, Form::ReasoningContent, Form::SignedCalls];
     with_forms("[]", &without, path, body)
 }
 
@@ -169,6 +169,24 @@ fn contents_of_gemini_are_filled_and_their_calls_signed() {
     came["contents"][1]["parts"][0] = json!({"text": "x"});
     came["contents"][3]["parts"][0] = empty;
     assert_eq!(resigned, came);
+}
+
+#[test]
+fn calls_of_gemini_in_chat_are_signed() {
+    const CHAT: &str = "/v1/chat/completions";
+    let call = |extra: Value| json!({"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": extra});
+    let of = |signature: &str| json!({"google": {"thought_signature": signature}});
+    let body = |calls: [Value; 2]| json!({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "tool_calls": calls}]});
+    let mut bare = call(json!(null));
+    bare.as_object_mut().unwrap().remove("extra_content");
+    let placeholder = of("skip_thought_signature_validator");
+    for unsigned in [bare.clone(), call(json!(null)), call(json!({}))] {
+        let signed = in_form(Form::SignedCalls, CHAT, &body([unsigned, bare.clone()]));
+        assert_eq!(signed, body([call(placeholder.clone()), bare.clone()]));
+    }
+    let came = body([call(of("s")), bare.clone()]);
+    assert_eq!(in_form(Form::SignedCalls, CHAT, &came), came);
+    assert_eq!(in_form(Form::NewSignatures, CHAT, &came), body([call(placeholder), bare]));
 }
 
 #[test]

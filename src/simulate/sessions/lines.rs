@@ -44,10 +44,10 @@ impl Tokens {
     pub(super) fn usage(self, with_cached: bool) -> Usage {
         let [input, output, cached, written] =
             [self.input, self.output, self.cached, self.written].map(Option::unwrap_or_default);
-        let beside = if with_cached { 0 } else { cached + written };
-        let input = input + self.tool.unwrap_or_default() + beside;
+        let beside = if with_cached { 0 } else { cached.saturating_add(written) };
+        let input = input.saturating_add(self.tool.unwrap_or_default()).saturating_add(beside);
         let hour = self.cache_creation.and_then(|by| by.ephemeral_1h_input_tokens).unwrap_or_default();
-        let output = output + self.thoughts.unwrap_or_default();
+        let output = output.saturating_add(self.thoughts.unwrap_or_default());
         Usage { input, cached: cached.min(input), output, written, written_hour: hour.min(written) }
     }
 }

@@ -144,16 +144,17 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
 impl Line<'_> {
     /// A request, with the least tokens that its answer has.
     fn step(&self, request: &Request<'_>, output: u64) -> Step {
-        let written = request.written_short + request.written_hour;
+        let written = request.written_short.saturating_add(request.written_hour);
         let usage = Usage {
-            input: request.uncached + request.cached + written,
+            input: request.uncached.saturating_add(request.cached).saturating_add(written),
             cached: request.cached,
             written,
             written_hour: request.written_hour,
             output: request.output.max(output),
         };
         #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
-        let at = lines::seconds(&format!("{}-01T00:00:00Z", self.month)).map(|month| month + request.seconds as i64);
+        let at = lines::seconds(&format!("{}-01T00:00:00Z", self.month))
+            .map(|month| month.saturating_add(request.seconds as i64));
         let id = if request.is_elsewhere == 1 { ELSEWHERE } else { 0 };
         let model = self.models.get(request.model).map(|model| model.as_str().into());
         Step { usage: Some(usage), model, at, id, ..Step::default() }

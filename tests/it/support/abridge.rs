@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::binary;
 use super::upstream::Upstream;
 use super::wire::Wire;
-use super::{OPERATOR_TOKEN, within};
+use super::{OPERATOR_TOKEN, minding_modes, within};
 
 /// The settings that a process is started with.
 pub(crate) struct Setup {
@@ -163,8 +163,8 @@ impl Setup {
             // A program that replaces a shell ignores the same signals.
             program.extend(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
         }
-        if self.minds_modes && rustix::process::geteuid().is_root() {
-            program.extend(["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+        if self.minds_modes {
+            program.extend(minding_modes());
         }
         let mounting = self.mounts.as_ref().map(|mount| format!("{mount} && exec \"$0\" \"$@\"")).unwrap_or_default();
         if !mounting.is_empty() {

@@ -28,12 +28,17 @@ fn a_yaml_key_is_replaced_or_appended() {
         ("---\na: 1 # c\n", "---\na: 1 # c\nOPENAI_HOST: http://h\n"),
         ("OPENAI_HOST: \"http://o\" # c\nb: |\n  text\n", "OPENAI_HOST: http://h # c\nb: |\n  text\n"),
         ("a:\n  OPENAI_HOST: x\n", "a:\n  OPENAI_HOST: x\nOPENAI_HOST: http://h\n"),
+        ("OPENAI_HOST : x\r\n", "OPENAI_HOST : http://h\r\n"),
     ] {
         assert_eq!(set(text).as_deref(), Some(expected), "{text:?}");
         assert_eq!(set(expected).as_deref(), Some(expected), "again");
     }
-    for text in ["{a: 1}", "- a\n", "a: 1\n---\nb: 2\n", "a: 1\n...\n"] {
+    for text in ["{a: 1}", "- a\n", "a: 1\n---\nb: 2\n", "a: 1\n...\n", "\"OPENAI_HOST\": x\n", "? OPENAI_HOST\n: x\n"]
+    {
         assert_eq!(set(text), None, "{text:?}");
+    }
+    for value in [" >-\n  x", " x\n  y", "\n  x", " &x y\nb: *x", " x\nOPENAI_HOST: y"] {
+        assert_eq!(yaml_key(&format!("OPENAI_HOST:{value}\n"), "OPENAI_HOST", "h"), None, "{value:?}");
     }
 }
 
@@ -67,6 +72,11 @@ fn undoing_takes_back_the_change_and_keeps_what_was_changed_since() {
     assert_eq!(undo("c = 3\na = 1\nurl = 'new'\n", original, written).as_deref(), Some("c = 3\na = 1\nurl = 'old'\n"));
     assert_eq!(undo("url = 'newer'\n", original, written), None);
     assert_eq!(undo("url = 'new'\nurl = 'new'\n", original, written), None);
+    let quoted = "a: |\n  url: new\n";
+    assert_eq!(
+        undo(&format!("{quoted}url: new\nb\n"), quoted, &format!("{quoted}url: new\n")),
+        Some(format!("{quoted}b\n"))
+    );
 }
 
 #[test]
@@ -75,6 +85,7 @@ fn the_url_of_a_change_is_found_in_the_text() {
     let inserted = changed_lines("a = 1\n", &with(ANY_URL)).inserted;
     assert_eq!(url_in(&with("http://10.0.0.1:1"), &inserted), Some("http://10.0.0.1:1"));
     assert_eq!(url_in("a = 1\n", &inserted), None);
+    assert_eq!(url_in("a: |\n  url: x\nurl: y\n", &format!("url: {ANY_URL}\n")), Some("y"));
     let inserted = shell("", &format!("export A={ANY_URL}/v1 B={ANY_URL}"));
     assert_eq!(url_in(&shell("x", "export A=http://h/v1 B=http://h"), &inserted), Some("http://h"));
 }
