@@ -35,12 +35,15 @@ use crate::planner::Planner;
 use crate::tokens::prices::Nanodollars;
 use crate::upstream::routes::Routes;
 
+use self::bill::Counted;
 pub use self::bill::Paid;
 pub use self::figures::{Figures, Price, Prices};
 pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
 pub use self::play::SummarySource;
+use self::regret::Placebo;
 pub use self::regret::Regret;
+use self::sent_request::SentRequest;
 pub use self::sessions::Agent;
 pub use self::transcript::{Transcript, TranscriptError};
 pub use self::verdict::Verdict;
@@ -96,6 +99,21 @@ pub struct Conditions<'a> {
     /// Is told how many requests of transcripts have been played, and how many there are.
     #[debug(skip)]
     pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
+}
+
+/// The measure of a session.
+#[derive(Clone, Copy)]
+struct Measure<'a> {
+    planner: &'a Planner,
+    conditions: &'a Conditions<'a>,
+    placebo: Option<&'a Placebo>,
+    /// The proxy that edits in place of the planner.
+    judged: Option<&'a Judged>,
+    /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
+    /// of it until something is edited.
+    whole: Option<&'a SentRequest>,
+    /// The requests without edits.
+    counted: &'a [Counted],
 }
 
 /// The result of a simulation.

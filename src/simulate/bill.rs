@@ -15,9 +15,8 @@
 
 use serde::Serialize;
 
-use super::Transcript;
-use super::regret::Measure;
 use super::sessions::Step;
+use super::{Measure, Transcript};
 use crate::dialect::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars, Rates};
 use crate::units::prorated;

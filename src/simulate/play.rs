@@ -6,10 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::bill::Counted;
-use super::regret::Measure;
 use super::sent_request::SentRequest;
 use super::transcript::Insertion;
-use super::{Figures, Judged, Outcome, Sightings, Transcript, TranscriptError};
+use super::{Figures, Judged, Measure, Outcome, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::edit::summarize::instruction;
 use crate::payload::{ChainKey, PayloadKey};

@@ -14,14 +14,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::bill::{Bill, Counted};
+use super::bill::Bill;
 use super::play::Player;
 use super::sent_request::SentRequest;
 use super::transcript::Insertion;
-use super::{Conditions, Judged, Outcome, Transcript, TranscriptError};
+use super::{Measure, Outcome, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::{PayloadKey, handles_in};
-use crate::planner::Planner;
 
 pub use self::pieces::{PieceKind, Place};
 pub use self::units::UnitKind;
@@ -95,21 +94,6 @@ const OUTPUT_PRICE: u64 = 5;
 /// How a recall is called.
 const RECALL_TOOL: &str = "bash";
 const RECALL_URL: &str = "http://127.0.0.1:8787/abridge/recall/";
-
-/// The measure of a session.
-#[derive(Clone, Copy)]
-pub(super) struct Measure<'a> {
-    pub(super) planner: &'a Planner,
-    pub(super) conditions: &'a Conditions<'a>,
-    pub(super) placebo: Option<&'a Placebo>,
-    /// The proxy that edits in place of the planner.
-    pub(super) judged: Option<&'a Judged>,
-    /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
-    /// of it until something is edited.
-    pub(super) whole: Option<&'a SentRequest>,
-    /// The requests without edits.
-    pub(super) counted: &'a [Counted],
-}
 
 /// The recalls of one session so far.
 #[derive(Debug, Default)]

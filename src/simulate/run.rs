@@ -6,12 +6,12 @@ use std::{mem, thread};
 
 use super::bill::{self, Counted, Paid};
 use super::discover::{self, FoundTranscript};
-use super::regret::{self, Measure, Placebo};
+use super::regret::{self, Placebo};
 use super::sent_request::SentRequest;
 use super::sessions::Session;
 use super::{
-    Conditions, Figures, Outcome, PolicyResult, PolicyTotal, PolicyUnderTest, Simulation, Transcript, TranscriptError,
-    TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
+    Conditions, Figures, Measure, Outcome, PolicyResult, PolicyTotal, PolicyUnderTest, Simulation, Transcript,
+    TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::dialect;
 use crate::held::Held;

@@ -7,7 +7,6 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::bill::Counted;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::PlanSettings;
@@ -52,7 +51,7 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = regret::Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] };
+    let measured = Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] };
     regret::measure(transcript, measured).unwrap().figures
 }
 

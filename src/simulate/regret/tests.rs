@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::*;
 use crate::payload::Keys;
 use crate::planner::{PlanSettings, Planner};
-use crate::simulate::Prices;
+use crate::simulate::{Conditions, Prices};
 use crate::tokens::Counter;
 
 /// The formats that a session is written in.
