@@ -83,20 +83,6 @@ impl MediaLimits {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_has_limits_of_hosts() {
-        let images = |host: &str| MediaLimits::of_host(host).map(|limits| limits.images);
-        assert_eq!(images("api.anthropic.com"), Some(100));
-        assert_eq!(images("bedrock-runtime.eu-west-1.amazonaws.com"), Some(100));
-        assert_eq!(images("localhost"), None);
-        assert!(TABLES.hosts.iter().all(|limits| limits.many <= limits.images && limits.body >= 1 << 20));
-    }
-}
-
 /// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {
     first(bare, &TABLES.billed, |known| &known.name).map_or(Factor::ONE, |known| known.factor)
@@ -129,5 +115,19 @@ fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_has_limits_of_hosts() {
+        let images = |host: &str| MediaLimits::of_host(host).map(|limits| limits.images);
+        assert_eq!(images("api.anthropic.com"), Some(100));
+        assert_eq!(images("bedrock-runtime.eu-west-1.amazonaws.com"), Some(100));
+        assert_eq!(images("localhost"), None);
+        assert!(TABLES.hosts.iter().all(|limits| limits.many <= limits.images && limits.body >= 1 << 20));
     }
 }

@@ -3,11 +3,15 @@
 use std::fmt;
 
 use quick_cache::sync::Cache;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Dollars, Price, PriceList, TABLES};
+use super::PriceList;
 use crate::tokens::Usage;
 use crate::tokens::models::is_family;
+
+/// Dollars for a million tokens.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Dollars(u64);
 
 /// An amount of money in billionths of a dollar: what a token costs is a whole number of them, or nearly.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -61,6 +65,34 @@ const HOUR: f64 = 2.0;
 /// How many models are remembered, whose names clients choose.
 const MAX_FOUND: usize = 256;
 
+// === impl Dollars ===
+
+impl Dollars {
+    const PARTS: f64 = 1e6;
+
+    fn value(self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^53")]
+        let parts = self.0 as f64;
+        parts / Self::PARTS
+    }
+}
+
+impl<'de> Deserialize<'de> for Dollars {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let dollars = f64::deserialize(from)?;
+        if !(0.0..=10_000.0).contains(&dollars) {
+            return Err(de::Error::custom(format_args!("{dollars} is out of range; allowed: 0 to 10000")));
+        }
+        Ok(Self(whole(dollars * Self::PARTS)))
+    }
+}
+
+impl Serialize for Dollars {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(self.value())
+    }
+}
+
 // === impl Nanodollars ===
 
 impl Nanodollars {
@@ -85,7 +117,7 @@ impl PriceList {
     /// The prices of a model in dollars; `None` if neither the settings nor the built-in table say so.
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
-        let known = TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
+        let known = super::TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
         let set_input = self.set(name, |table| table.input).map(Dollars::value);
         let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
@@ -93,10 +125,10 @@ impl PriceList {
         let prices = self.of_model(model);
         // Prices of the settings hold for requests of any length.
         let long = known.filter(|_| set_input.is_none() && set_output.is_none()).and_then(|known| known.long);
-        let write = input * prices.write.value();
+        let write = input * prices.write.ratio();
         // A cache that asks nothing for writing has no lifetimes to sell.
-        let write_hour = if prices.write > Price::INPUT { input * HOUR } else { write };
-        Some(Rates { input, read: input * prices.read.value(), write, write_hour, output, long })
+        let write_hour = if prices.write > super::Price::INPUT { input * HOUR } else { write };
+        Some(Rates { input, read: input * prices.read.ratio(), write, write_hour, output, long })
     }
 }
 
@@ -144,7 +176,7 @@ impl Rates {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
-pub(super) fn whole(number: f64) -> u64 {
+fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 

@@ -59,7 +59,7 @@ fn every_error_has_a_row_that_says_what_to_do() {
 
 #[test]
 fn every_reason_not_to_understand_a_body_is_described() {
-    let code = read("src/dialect/error.rs");
+    let code = read("src/dialect/types.rs");
     let there = owned(strings(between(&code, "pub enum ParseErrorKind", "\n}\n")));
     let document = "docs/dialects.md";
     let codes = rows(between(&read(document), "| reason in the log |", "\n\n"));
