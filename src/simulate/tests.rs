@@ -286,7 +286,7 @@ fn counts_that_no_request_has_stop_nothing() {
             .unwrap();
     }
     let simulation = simulate(&TranscriptSelection { paths: vec![dir.path().to_owned()], ..Default::default() });
-    assert_eq!(simulation.totals[0].figures.requests, 6, "{:?}", simulation.unreadable);
+    assert_eq!(simulation.totals[0].outcome.figures.requests, 6, "{:?}", simulation.unreadable);
 }
 
 #[test]
