@@ -121,7 +121,7 @@ impl Dialect for Gemini {
         let each = each_element(body, parts, |cursor| {
             let span = cursor.value()?;
             spans.push(span);
-            reasoning.extend(thought(body, span).ok_or(Unsupported)?.map(|_| span));
+            reasoning.extend(thought(body, span)?.map(|_| span));
             Ok(())
         });
         each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
@@ -166,7 +166,7 @@ impl Dialect for Gemini {
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
-        thought(body, entry).flatten()
+        thought(body, entry).ok().flatten()
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
@@ -214,10 +214,10 @@ fn strings(cursor: &mut Cursor<'_>, body: &[u8], depth: usize, found: &mut Vec<S
     }
 }
 
-/// The text of a part that is a thought; none if the part is odd.
-fn thought(body: &[u8], part: Span) -> Option<Option<Span>> {
-    let [text, thought] = fields_of(body, part, [b"text", b"thought"])?;
-    Some(beginning(body, text, b'"').filter(|_| is_true(body, thought)))
+/// The text of a part that is a thought.
+fn thought(body: &[u8], part: Span) -> ReadResult<Option<Span>> {
+    let [text, thought] = fields_of(body, part, [b"text", b"thought"]).ok_or(Unsupported)?;
+    Ok(beginning(body, text, b'"').filter(|_| is_true(body, thought)))
 }
 
 fn is_true(body: &[u8], value: Option<Span>) -> bool {

@@ -99,7 +99,7 @@ pub(super) fn summary_request<D: SummaryRequest>(of: &D, source: &SummaryInput, 
         of.begin(&mut request, &fields, prompt);
         if prompt.input == PromptMode::Fresh {
             let (leading, region) = source.split()?;
-            request.list(of, of.first(leading, prompt), region, prompt);
+            request.list(of, of.first(leading, prompt).as_deref(), region, prompt);
         } else {
             request.list(of, None, &[], prompt);
         }
@@ -159,7 +159,7 @@ impl ObjectWriter {
     fn list<D: SummaryRequest>(
         &mut self,
         of: &D,
-        first: Option<Bytes>,
+        first: Option<&[u8]>,
         messages: &[InputElement],
         prompt: &Prompt<'_>,
     ) {
@@ -168,7 +168,7 @@ impl ObjectWriter {
         self.raw(b"[");
         let mut by_program = HashSet::new();
         let messages = messages.iter().filter_map(|message| of.message(&message.json, prompt, &mut by_program));
-        for element in first.as_deref().map(Cow::Borrowed).into_iter().chain(messages) {
+        for element in first.map(Cow::Borrowed).into_iter().chain(messages) {
             self.raw(&element);
             self.raw(b",");
         }

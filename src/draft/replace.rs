@@ -319,7 +319,7 @@ impl Draft<'_> {
         if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        let change = Change { why, bytes, ..self.about(edit, action, unit, call) };
+        let change = Change { bytes, why, ..self.about(edit, action, unit, call) };
         if !handles.is_empty() && self.context.offload == Offload::Impossible {
             self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;

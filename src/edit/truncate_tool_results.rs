@@ -21,6 +21,7 @@
 //! requires it and cutting the others is not enough. The text of a result is not searched for handles, else any output that
 //! names a handle would stay whole, at any size.
 
+use std::collections::BTreeMap;
 use std::{cell::OnceCell, sync::Arc};
 
 use serde::{Deserialize, Serialize};
@@ -282,7 +283,7 @@ impl Edit for TruncateToolResults {
         let least = self.least_bytes();
         // What came together is not known where calls are missing.
         let has_calls = draft.context.in_place.is_none();
-        let shares = has_calls.then(|| batch::shares(draft, |unit| self.cut_rule(draft, unit))).unwrap_or_default();
+        let shares = if has_calls { batch::shares(draft, |unit| self.cut_rule(draft, unit)) } else { BTreeMap::new() };
         let conversation = draft.conversation();
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();

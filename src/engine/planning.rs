@@ -331,9 +331,12 @@ impl<'a> Planning<'a> {
                 ..context
             };
             let policy = &config.planner.policy;
-            let planned = catch_unwind(AssertUnwindSafe(|| match may_count {
-                true => Some(policy.plan(dialect, &body, &context)),
-                false => policy.plan_uncounted(dialect, &body, &context),
+            let planned = catch_unwind(AssertUnwindSafe(|| {
+                if may_count {
+                    Some(policy.plan(dialect, &body, &context))
+                } else {
+                    policy.plan_uncounted(dialect, &body, &context)
+                }
             }));
             let planned = planned.map_err(|_| PlanError::Engine(EngineError::Panic)).transpose()?;
             Some(planned.and_then(|planned| planned.map(Box::new).map_err(PlanError::Parse)))

@@ -1,4 +1,5 @@
 //! Claude Code, whose tool takes longer than the prompt cache lives, in front of an abridge that keeps the cache meanwhile.
+#![expect(clippy::disallowed_types, reason = "an upstream that shares no code with what it judges")]
 
 use std::fmt::Write as _;
 use std::fs;

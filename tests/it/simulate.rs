@@ -149,7 +149,7 @@ fn a_folder_that_cannot_be_read_is_named_and_the_others_are_played() {
     let place = place();
     for folder in ["sessions/aaa", "sessions/zzz"] {
         fs::create_dir(place.path().join(folder)).unwrap();
-        fs::set_permissions(place.path().join(folder), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(place.path().join(folder), fs::Permissions::from_mode(0o000)).unwrap();
     }
     let (code, table, err) = simulate(&place, &["sessions"]);
     assert!(table.contains("total: 2 transcripts"), "{code} {err} {table}");

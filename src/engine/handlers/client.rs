@@ -160,6 +160,7 @@ impl HandlerClient {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "an answer of a limited length")]
 async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, AskError> {
     if answer.status() != StatusCode::OK {
         return Err(AskError::Status(answer.status()));
