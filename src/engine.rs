@@ -43,11 +43,12 @@ pub mod summarizer;
 use bookkeeper::Bookkeeper;
 use disks::{Disks, PersistError};
 use factors::Factors;
+use flight::SummaryError;
 use handlers::{Answers, HandlerClients};
 use kept_recalls::KeptRecalls;
 use planning::{PlanError, Planning};
 use summaries::Summaries;
-use summarizer::{Endpoints, Summarizer, SummaryError, SummaryOrigin};
+use summarizer::{Endpoints, Summarizer, SummaryOrigin};
 
 /// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]

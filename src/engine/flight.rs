@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::summaries::Summaries;
-use super::summarizer::SummaryError;
-use crate::payload::ChainKey;
+use super::disks::{BreakerError, PersistError};
+use crate::store::StoreError;
+use crate::units::Period;
 
 /// A summary that is being made.
 #[derive(Debug)]
@@ -20,12 +20,36 @@ pub(super) struct Flight {
     ended: watch::Sender<Option<Result<(), SummaryError>>>,
 }
 
-/// Held by the task that makes a summary. If it is dropped, the waiters get an error.
-pub(super) struct Leader {
-    pub(super) summaries: Arc<Summaries>,
-    pub(super) beginning: ChainKey,
-    /// The flight that later requests join.
-    pub(super) flight: Arc<Flight>,
+/// Why a summary could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SummaryError {
+    /// An earlier attempt failed, and `summarize.cooldown` has not passed yet.
+    #[error("an earlier attempt failed less than summarize.cooldown ago")]
+    CoolingDown,
+    /// It was not made within this time.
+    #[error("it was not made within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// No model produced it; the last error as text.
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// The store refused it.
+    #[error("it could not be stored")]
+    NotStored(#[source] StoreError),
+    /// The store or the export directory has not answered within this time.
+    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
+    BreakerOpen(Duration),
+    /// Its transcript could not be written to `recall.export_dir`.
+    #[error("its transcript could not be written to recall.export_dir")]
+    NotExported(#[source] Arc<std::io::Error>),
+    /// Too many summaries are being made, or their input exceeds the memory budget.
+    #[error("too many summaries are being made")]
+    Busy,
+    /// No request waits for it any more.
+    #[error("no request waits for it any more")]
+    Abandoned,
+    /// The task that made it has ended without a result.
+    #[error("abridge is shutting down, or has a bug")]
+    ShuttingDown,
 }
 
 impl Flight {
@@ -55,25 +79,22 @@ impl Flight {
             ended.ok().and_then(|ended| ended.clone()).unwrap_or(Err(SummaryError::ShuttingDown))
         }
     }
-}
 
-impl Leader {
-    /// Ends the flight with an error, and starts the cooldown.
-    pub(super) fn fail(self, error: SummaryError, cooldown: Duration) {
-        self.summaries.cool_down(self.beginning, cooldown);
-        self.end(Err(error));
-    }
-
-    /// Ends the flight without a cooldown: the summary is stored, no request waits, or there is no capacity. The next claim
-    /// may try again.
-    pub(super) fn end(self, result: Result<(), SummaryError>) {
-        self.summaries.abandon(self.beginning, &self.flight);
-        self.flight.ended.send_replace(Some(result));
+    /// Gives all waiters the result.
+    pub(super) fn end(&self, result: Result<(), SummaryError>) {
+        self.ended.send_replace(Some(result));
     }
 }
 
-impl Drop for Leader {
-    fn drop(&mut self) {
-        self.summaries.abandon(self.beginning, &self.flight);
+impl From<PersistError> for SummaryError {
+    fn from(error: PersistError) -> Self {
+        match error {
+            PersistError::Store(error) => Self::NotStored(error),
+            PersistError::Breaker(BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) => {
+                Self::BreakerOpen(timeout)
+            }
+            PersistError::Export(error) => Self::NotExported(error),
+            PersistError::ShuttingDown => Self::ShuttingDown,
+        }
     }
 }

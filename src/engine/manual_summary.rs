@@ -1,6 +1,6 @@
 //! The outcome of a summary that was requested explicitly, not by a trigger.
 
-use super::summarizer::SummaryError;
+use super::flight::SummaryError;
 use super::{EditedBody, EngineError};
 use crate::dialect::ParseError;
 use crate::edit::summarize::Summarize;

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::disks::PersistError;
+use super::flight::SummaryError;
 use super::handlers::RequestAnswers;
-use super::summarizer::{SummaryError, SummaryOrigin};
+use super::summarizer::SummaryOrigin;
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError, WaitCause, Waits};
 use crate::body::{Lease, most_merged};
 use crate::dialect::{Dialect, ParseError};

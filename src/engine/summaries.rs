@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use super::disks::{Disks, PersistError};
-use super::flight::{Flight, Leader};
+use super::flight::{Flight, SummaryError};
 use crate::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::store::{MAX_SUMMARIES, Offered, StoreError};
@@ -117,6 +117,14 @@ pub(super) struct RecentSummaries {
 /// How many messages, and how many summaries, are remembered; together about 4 MB.
 const MAX_MESSAGES: usize = 16_384;
 const MAX_RECENT: usize = 64;
+
+/// Held by the task that makes a summary. If it is dropped, the waiters get an error.
+pub(super) struct Leader {
+    summaries: Arc<Summaries>,
+    beginning: ChainKey,
+    /// The flight that later requests join.
+    pub(super) flight: Arc<Flight>,
+}
 
 // === impl Summaries ===
 
@@ -416,6 +424,29 @@ impl Weighter<ChainKey, Arc<Summary>> for TextWeight {
     fn weight(&self, _: &ChainKey, summary: &Arc<Summary>) -> u64 {
         const OVERHEAD: usize = 256;
         (summary.text.len() + OVERHEAD) as u64
+    }
+}
+
+// === impl Leader ===
+
+impl Leader {
+    /// Ends the flight with an error, and starts the cooldown.
+    pub(super) fn fail(self, error: SummaryError, cooldown: Duration) {
+        self.summaries.cool_down(self.beginning, cooldown);
+        self.end(Err(error));
+    }
+
+    /// Ends the flight without a cooldown: the summary is stored, no request waits, or there is no capacity. The next claim
+    /// may try again.
+    pub(super) fn end(self, result: Result<(), SummaryError>) {
+        self.summaries.abandon(self.beginning, &self.flight);
+        self.flight.end(result);
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.summaries.abandon(self.beginning, &self.flight);
     }
 }
 

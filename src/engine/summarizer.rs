@@ -15,10 +15,9 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
-use super::disks::{BreakerError, PersistError};
-use super::flight::Leader;
+use super::flight::SummaryError;
 use super::handlers::Answers;
-use super::summaries::{Claim, Summaries};
+use super::summaries::{Claim, Leader, Summaries};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::Events;
@@ -26,9 +25,7 @@ use crate::held::Held;
 use crate::ledger::{Assignment, Ledger};
 use crate::payload::Caller;
 use crate::plan::SummaryJob;
-use crate::store::StoreError;
 use crate::tasks::Tasks;
-use crate::units::Period;
 use crate::upstream::Upstream;
 
 mod call;
@@ -93,38 +90,6 @@ pub struct SummaryCounts {
     /// The billed tokens of the calls.
     #[serde(rename = "billed")]
     pub usage: Usage,
-}
-
-/// Why a summary could not be made.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum SummaryError {
-    /// An earlier attempt failed, and `summarize.cooldown` has not passed yet.
-    #[error("an earlier attempt failed less than summarize.cooldown ago")]
-    CoolingDown,
-    /// It was not made within this time.
-    #[error("it was not made within {} ms", .0.as_millis())]
-    TimedOut(Duration),
-    /// No model produced it; the last error as text.
-    #[error("{0}")]
-    Failed(Arc<str>),
-    /// The store refused it.
-    #[error("it could not be stored")]
-    NotStored(#[source] StoreError),
-    /// The store or the export directory has not answered within this time.
-    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
-    BreakerOpen(Duration),
-    /// Its transcript could not be written to `recall.export_dir`.
-    #[error("its transcript could not be written to recall.export_dir")]
-    NotExported(#[source] Arc<std::io::Error>),
-    /// Too many summaries are being made, or their input exceeds the memory budget.
-    #[error("too many summaries are being made")]
-    Busy,
-    /// No request waits for it any more.
-    #[error("no request waits for it any more")]
-    Abandoned,
-    /// The task that made it has ended without a result.
-    #[error("abridge is shutting down, or has a bug")]
-    ShuttingDown,
 }
 
 /// How many summaries are made at a time.
@@ -219,19 +184,6 @@ impl Summarizer {
         let mut plain_only = self.plain_only.lock().await;
         if plain_only.len() < MAX_PLAIN_ONLY {
             plain_only.insert(name);
-        }
-    }
-}
-
-impl From<PersistError> for SummaryError {
-    fn from(error: PersistError) -> Self {
-        match error {
-            PersistError::Store(error) => Self::NotStored(error),
-            PersistError::Breaker(BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) => {
-                Self::BreakerOpen(timeout)
-            }
-            PersistError::Export(error) => Self::NotExported(error),
-            PersistError::ShuttingDown => Self::ShuttingDown,
         }
     }
 }

@@ -11,8 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Status, Statuses, Summaries};
 use crate::engine::disks::PersistError;
-use crate::engine::flight::Flight;
-use crate::engine::summarizer::SummaryError;
+use crate::engine::flight::{Flight, SummaryError};
 use crate::payload::{ChainKey, Place};
 use crate::store::secret::random;
 use crate::store::shared::{Claimant, Seen, SeenState};

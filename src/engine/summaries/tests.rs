@@ -3,8 +3,7 @@
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::engine::flight::Flight;
-use crate::engine::summarizer::SummaryError;
+use crate::engine::flight::{Flight, SummaryError};
 use crate::payload::{Fingerprint, PayloadKey};
 use crate::store::tests::conformance::{PutAll, TestClock, dense, place};
 use crate::store::{self, Store, tests::memory};

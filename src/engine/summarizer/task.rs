@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::call::{self, CallError, Retry};
 use super::endpoints::{Candidate, RequestSpec, tokens_of};
-use super::{Summarizer, SummaryError, SummaryOrigin};
+use super::{Summarizer, SummaryOrigin};
 use crate::body::Lease;
 use crate::dialect::{Answer, Stop, Usage};
 use crate::edit::summarize::{PromptMode, answer, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::disks::PersistError;
-use crate::engine::flight::{Flight, Leader};
-use crate::engine::summaries::Turn;
+use crate::engine::flight::{Flight, SummaryError};
+use crate::engine::summaries::{Leader, Turn};
 use crate::events::{Event, EventKind, Phase};
 use crate::handler::{self, AskedText, HandlerAsk, MAX_ANSWER};
 use crate::held::Held;
