@@ -1,8 +1,11 @@
 //! Reads a whole answer to a summary call, streamed or not, within limits.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use eventsource_stream::Eventsource;
+use futures_util::{FutureExt, StreamExt, stream};
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -48,6 +51,9 @@ const MAX_JSON: usize = 4 << 20;
 
 /// The longest summary text in bytes.
 const MAX_TEXT: usize = 1 << 20;
+
+/// The largest piece in bytes that the event parser is given: its time per piece grows faster than the length.
+const MAX_PIECE: usize = 4 << 10;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -133,22 +139,21 @@ fn add(data: &str, dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Rea
     }
 }
 
-/// Reads an answer out of the events of a stream.
+/// Reads an answer out of the events of a stream. The event parser panics at a byte order mark and hangs at bytes that are not
+/// UTF-8, so it is given whole events without either.
 struct EventReader<'d> {
     dialect: &'d dyn Dialect,
     answer: Answer,
     /// The line that has not ended yet.
     line: Line,
-    /// The data of the event that has not ended yet, with a line break after each line of it.
-    data: String,
-    /// Whether it is named `error`.
-    is_error: bool,
+    /// The lines of the event that has not ended yet.
+    event: String,
 }
 
 impl<'d> EventReader<'d> {
     fn new(dialect: &'d dyn Dialect) -> Self {
         let (answer, line) = (Answer::with_text(), Line::default());
-        Self { dialect, answer, line, data: String::new(), is_error: false }
+        Self { dialect, answer, line, event: String::new() }
     }
 
     /// Reads the events that end in `bytes`. True if the answer is complete.
@@ -170,29 +175,26 @@ impl<'d> EventReader<'d> {
         if is_outline && !self.dialect.may_be_outlined(text.strip_prefix("data:").unwrap_or_default().as_bytes()) {
             return Err(ReadError::TooLong);
         }
-        let text = text.strip_suffix('\n').unwrap_or(text);
-        // Few servers end lines with a carriage return alone.
-        for line in text.strip_suffix('\r').unwrap_or(text).split('\r') {
-            let (field, value) = line.split_once(':').unwrap_or((line, ""));
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match field {
-                "data" => self.data.extend([value, "\n"]),
-                "event" => self.is_error = value == "error",
-                _ if line.is_empty() && self.end_event()? => return Ok(true),
-                _ => {}
+        let is_empty = text.trim_end_matches(['\r', '\n']).is_empty();
+        self.event += text;
+        if is_empty { self.end_event() } else { Ok(false) }
+    }
+
+    /// Reads an event that has ended.
+    fn end_event(&mut self) -> Result<bool, ReadError> {
+        let text = std::mem::take(&mut self.event);
+        let pieces = text.as_bytes().chunks(MAX_PIECE).map(Ok::<_, Infallible>);
+        let mut events = stream::iter(pieces).eventsource();
+        // Few servers end lines with a carriage return alone; with these, all events come as one.
+        while let Some(Some(event)) = events.next().now_or_never() {
+            let event = event.map_err(|_| ReadError::NotText)?;
+            self.answer.is_error |= event.event == "error";
+            add(&event.data, self.dialect, &mut self.answer)?;
+            if self.answer.is_complete {
+                return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// Reads an event that has ended. One without data is none.
-    fn end_event(&mut self) -> Result<bool, ReadError> {
-        let (event, is_error) = (std::mem::take(&mut self.data), std::mem::take(&mut self.is_error));
-        if let Some(data) = event.strip_suffix('\n') {
-            self.answer.is_error |= is_error;
-            add(data, self.dialect, &mut self.answer)?;
-        }
-        Ok(self.answer.is_complete)
     }
 }
 
