@@ -218,7 +218,7 @@ fn pointers_that_are_not_put_in_do_not_count() {
     ];
     let sent = sent("", &rounds);
     assert!(is_whole(&sent[1], &rounds[1]), "no pointer is as short as these lines: {}", sent[1]);
-    assert!(sent[2].contains("lines 12 to 39 of the result of Bash above"), "{}", sent[2]);
+    assert!(sent[2].contains("lines 12-39 of the result of Bash above"), "{}", sent[2]);
 }
 
 #[test]
