@@ -4,6 +4,7 @@
 //! only results that came since are searched. Of earlier texts, only those windows of lines are indexed that a new text may have.
 
 use std::{
+    cell::LazyCell,
     collections::{HashMap, HashSet},
     hash::{BuildHasher as _, BuildHasherDefault},
     ops::Range,
@@ -57,7 +58,14 @@ pub(super) struct Run {
 
 /// The pointers of the beginnings of conversations.
 #[derive(Debug)]
-pub(super) struct PointerCache(Cache<(Caller, Fingerprint), Arc<[Pointers]>, Weight>);
+pub(super) struct PointerCache(Cache<(Caller, Fingerprint), Known, Weight>);
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    pointers: Arc<[Pointers]>,
+    /// What they follow from besides the messages, if any run was found.
+    basis: Option<u64>,
+}
 
 #[derive(Clone, Debug)]
 struct Weight;
@@ -130,6 +138,8 @@ struct Search<'s, 'd> {
     left_out: HashMap<String, LeftOut>,
     /// The use that calls make of files, by their results.
     file_uses: HashMap<UnitIndex, CheckedUse>,
+    /// Whether any run was found, also one that does not make its text smaller.
+    has_runs: bool,
 }
 
 /// The lines of a file that were left out of reads.
@@ -163,11 +173,11 @@ struct CheckedUse {
     failed: bool,
 }
 
-impl Weighter<(Caller, Fingerprint), Arc<[Pointers]>> for Weight {
-    fn weight(&self, _: &(Caller, Fingerprint), pointers: &Arc<[Pointers]>) -> u64 {
+impl Weighter<(Caller, Fingerprint), Known> for Weight {
+    fn weight(&self, _: &(Caller, Fingerprint), known: &Known) -> u64 {
         let of_run = |run: &Run| size_of::<Run>() + run.words.len();
         let bytes = |pointers: &Pointers| size_of::<Pointers>() + 64 + pointers.runs.iter().map(of_run).sum::<usize>();
-        ENTRY_BYTES + pointers.iter().map(bytes).sum::<usize>() as u64
+        ENTRY_BYTES + known.pointers.iter().map(bytes).sum::<usize>() as u64
     }
 }
 
@@ -182,21 +192,24 @@ impl DeduplicateToolResults {
     pub(super) fn pointers(&self, draft: &Draft<'_>) -> Arc<[Pointers]> {
         let messages = self.messages(draft);
         let caller = draft.context.caller;
-        let cached =
-            |n: usize| self.cache.0.get(&(caller, messages.get(n)?.beginning)).map(|pointers| (n + 1, pointers));
+        let basis = LazyCell::new(|| FxBuildHasher.hash_one(draft.basis()));
+        let cached = |n: usize| {
+            let known = self.cache.0.get(&(caller, messages.get(n)?.beginning))?;
+            known.basis.is_none_or(|of| of == *basis).then_some((n + 1, known))
+        };
         let newest = messages.len().saturating_sub(MAX_NEW)..messages.len();
-        let (n_known, known) = newest.rev().find_map(cached).unwrap_or_else(|| (0, Arc::new([])));
-        let Some(last) = messages.last().filter(|_| n_known < messages.len()) else { return known };
+        let (n_known, mut known) = newest.rev().find_map(cached).unwrap_or_default();
+        let Some(last) = messages.last().filter(|_| n_known < messages.len()) else { return known.pointers };
         let may_have = |text: &TextLines| text.lines.len() >= self.settings.min_lines || text.has_pointers();
         let is_searched =
             |message: &Message| message.calls.is_none() && self.texts(draft, message).iter().any(may_have);
         let searched = messages.iter().enumerate().skip(n_known).rfind(|(_, message)| is_searched(message));
-        let pointers = match searched.and_then(|(n, _)| messages.get(..=n)) {
-            Some(messages) => Search::new(self, draft, messages).run(n_known, &known).into(),
-            None => known,
-        };
-        self.cache.0.insert((caller, last.beginning), Arc::clone(&pointers));
-        pointers
+        if let Some(messages) = searched.and_then(|(n, _)| messages.get(..=n)) {
+            let (pointers, has_runs) = Search::new(self, draft, messages).run(n_known, &known.pointers);
+            known = Known { pointers: pointers.into(), basis: known.basis.or_else(|| has_runs.then(|| *basis)) };
+        }
+        self.cache.0.insert((caller, last.beginning), known.clone());
+        known.pointers
     }
 
     /// The messages whose lines are compared, in order; none if there is nothing to compare.
@@ -214,8 +227,7 @@ impl DeduplicateToolResults {
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
-        let basis = Fingerprint::of(&FxBuildHasher.hash_one(draft.basis()).to_ne_bytes());
-        let (mut beginning, mut n_bytes, mut messages) = (basis, 0, Vec::new());
+        let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
         for (index, unit) in units() {
             let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
             let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
@@ -253,11 +265,12 @@ impl<'s, 'd> Search<'s, 'd> {
             repeated_calls: HashSet::new(),
             left_out: HashMap::new(),
             file_uses: HashMap::new(),
+            has_runs: false,
         }
     }
 
-    /// The pointers of all results, where those of the first `n_known` messages are known.
-    fn run(mut self, n_known: usize, known: &[Pointers]) -> Vec<Pointers> {
+    /// The pointers of all results, where those of the first `n_known` messages are known, and whether any run was found.
+    fn run(mut self, n_known: usize, known: &[Pointers]) -> (Vec<Pointers>, bool) {
         let filter = self.filter(n_known);
         let mut all = Vec::with_capacity(known.len());
         let mut known = known.iter().peekable();
@@ -273,7 +286,7 @@ impl<'s, 'd> Search<'s, 'd> {
             self.add_to_index(n, pointers.as_ref().map_or(&[], |pointers| &pointers.runs), &filter);
             all.extend(pointers);
         }
-        all
+        (all, self.has_runs)
     }
 
     /// Notes the call and the file of a result with pointers, or the call that asks for it again.
@@ -344,6 +357,7 @@ impl<'s, 'd> Search<'s, 'd> {
             Some(texts) => self.runs(&texts),
             None => runs,
         };
+        self.has_runs |= !runs.is_empty();
         // A text that its pointers do not make smaller stays whole.
         let is_smaller = |runs: &&[Run]| self.edit.proposed(self.draft, message.unit, runs).is_ok();
         let runs =
