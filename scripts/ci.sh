@@ -70,7 +70,7 @@ tests() {
     cat "$said/others.log" "$said/lint.log"
     if ((failed)); then
         printf '\n== What failed, and what it said\n'
-        sed -n '/^failures:$/,/^test result: FAILED/p' "$said/it.log" "$said/others.log" | head -n 400
+        sed -n '/^failures:$/,/^test result: FAILED/p' "$said/it.log" "$said/others.log" | sed -n 1,400p
         exit 1
     fi
     step cargo test "${ci[@]}" "${sessions[@]}"
