@@ -316,6 +316,11 @@ impl Abridge {
         self.status("VmHWM:")
     }
 
+    /// The most addresses that it has had at a time, in KiB.
+    pub(crate) fn peak_addresses(&self) -> u64 {
+        self.status("VmPeak:")
+    }
+
     /// The memory that it holds, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         self.status("VmRSS:")
