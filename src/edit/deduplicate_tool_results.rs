@@ -139,27 +139,20 @@ impl DeduplicateToolResults {
         };
         let path = path.filter(|path| path.len() <= MAX_PATH && !path.contains(char::is_control));
         let (n, from, to) = (lines.len(), lines.start, lines.end - 1);
+        let of = if is_written { ("arguments", "参数") } else { ("result", "结果") };
+        let of = self.language.choose(of.0, of.1);
+        let path =
+            path.map(|path| self.language.choose(format!(" for {path}"), format!("（{path}）"))).unwrap_or_default();
         match self.language {
-            Language::En => {
-                let of = if is_written { "arguments" } else { "result" };
-                let path = path.map_or_else(String::new, |path| format!(" for {path}"));
-                format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above.")
-            }
-            Language::Zh => {
-                let of = if is_written { "参数" } else { "结果" };
-                let path = path.map_or_else(String::new, |path| format!("（{path}）"));
-                format!("[此处省略 {n} 行：与上文 {tool}{path} {of}的第 {from} 至 {to} 行相同。")
-            }
+            Language::En => format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above."),
+            Language::Zh => format!("[此处省略 {n} 行：与上文 {tool}{path} {of}的第 {from} 至 {to} 行相同。"),
         }
     }
 
     /// The end of a pointer, with the way to read the whole text if there is one.
     fn end(&self, how: &str) -> String {
-        match (how, self.language) {
-            ("", _) => "]\n".to_owned(),
-            (how, Language::En) => format!(" The whole result: {how}]\n"),
-            (how, Language::Zh) => format!("完整结果：{how}]\n"),
-        }
+        let before = if how.is_empty() { "" } else { self.language.choose(" The whole result: ", "完整结果：") };
+        format!("{before}{how}]\n")
     }
 
     /// A result with these pointers, if that makes it smaller.

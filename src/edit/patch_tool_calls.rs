@@ -73,13 +73,11 @@ const MAX_SHOWN: usize = 64;
 impl Settings {
     /// The text that replaces a missing result.
     pub(crate) fn template(&self, language: Language) -> Template {
-        let template = self.template.as_deref().unwrap_or(match language {
-            Language::En => {
-                "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."
-            }
-            Language::Zh => "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
-        });
-        Template::new(template, &["tool_name", "tool_call_id"])
+        let usual = language.choose(
+            "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished.",
+            "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
+        );
+        Template::new(self.template.as_deref().unwrap_or(usual), &["tool_name", "tool_call_id"])
     }
 }
 
@@ -101,10 +99,7 @@ pub struct PatchToolCalls {
 impl PatchToolCalls {
     /// The edit with its settings.
     pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
-        let unnamed = match common.language {
-            Language::En => "unknown",
-            Language::Zh => "未知",
-        };
+        let unnamed = common.language.choose("unknown", "未知");
         let handlers = Handlers::new(common.handlers, settings.handler.as_deref());
         Self { template: common.own_texts.missing.clone(), unnamed, handlers, orphans: settings.orphans }
     }

@@ -68,11 +68,12 @@ pub struct Settings {
 impl Settings {
     /// The text that replaces what is cut out.
     pub(crate) fn template(&self, language: Language) -> Template {
-        let notice = self.notice.as_deref().unwrap_or(match language {
-            Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
-            Language::Zh => "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
-        });
-        Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"])
+        let usual = language.choose(
+            "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
+            "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
+        );
+        let places = ["tool_name", "left_out", "bytes", "handle", "how"];
+        Template::new(self.notice.as_deref().unwrap_or(usual), &places)
     }
 
     /// How long the longest notice is: results cannot be cut to fewer bytes. Names of tools count with 64 bytes, as long as
