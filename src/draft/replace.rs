@@ -46,11 +46,13 @@ pub struct ReplaceOptions {
 /// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
-    pub(super) unit: UnitIndex,
+    /// The message that it is about.
+    pub(crate) unit: UnitIndex,
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
-    pub(super) why: Option<Stale>,
+    /// What has happened to the file that the result was read from, if that is the reason.
+    pub(crate) why: Option<Stale>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -116,20 +118,9 @@ impl ProposedEdit {
         Self { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None }
     }
 
-    /// The message that it is about.
-    pub fn unit(&self) -> UnitIndex {
-        self.unit
-    }
-
     /// The names of what it takes out and stores.
     pub fn stored(&self) -> impl Iterator<Item = PayloadKey> {
         self.replacements.iter().filter_map(|replacement| replacement.stored).map(|name| name.key)
-    }
-
-    /// The same, made because of what has happened to the file that the result was read from.
-    #[must_use]
-    pub fn because(self, why: Option<Stale>) -> Self {
-        Self { why, ..self }
     }
 }
 
@@ -352,14 +343,10 @@ impl Draft<'_> {
     pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, at: Span, with: Bytes) -> bool {
         let before = self.replacements.range(..=at.end).next_back();
         let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
-        if is_taken || !self.stands(unit) {
-            return false;
-        }
-        let change = self.about(edit, action, unit, None);
-        let change = Some(self.record(change, at.len(), with.len()));
-        self.replacements.insert(at.start, Replacement { change, ..Replacement::whole(at, with, None) });
-        self.known.tokens_now.borrow_mut().remove(&unit);
-        true
+        let bytes = Sizes { before: at.len(), after: with.len() };
+        let replacements = vec![Replacement::whole(at, with, None)];
+        let proposed = ProposedEdit { replacements, bytes, ..ProposedEdit::new(unit, None) };
+        !is_taken && self.apply_to_any(edit, action, proposed)
     }
 
     /// Takes back what was written on a message, and that it was.

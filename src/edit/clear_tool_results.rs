@@ -44,13 +44,11 @@
 use std::sync::Arc;
 
 use self::regrets::CallCache;
-use self::rent::Rent;
 use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::own_texts::OwnTexts;
 use super::tools::Tools;
-use super::trigger::{Keep, Limits, Moment, Part};
+use super::trigger::{Moment, Part};
 use super::{Edit, Handlers, Language, SharedSettings, names};
-use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
 use crate::plan::{Action, SkipReason, Stale};
@@ -94,21 +92,6 @@ pub struct ClearToolResults {
     handlers: Handlers,
 }
 
-/// When a pass is made of one request.
-struct Rules {
-    /// The conditions that hold for a pass anywhere.
-    limits: Limits,
-    /// The conditions for a pass where a user's turn begins, if they differ.
-    turn: Option<Limits>,
-    /// The fewest tokens that a pass frees where their price does not decide.
-    at_least: usize,
-    /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
-    nearly_full: Option<usize>,
-    /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
-    prompt_limit: Option<usize>,
-    keep: Keep,
-}
-
 /// What clearing one result and the arguments of its call would do.
 #[derive(Debug, Default)]
 struct Clearing {
@@ -140,25 +123,6 @@ impl ClearToolResults {
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
     fn early(&self, least: usize) -> usize {
         if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
-    }
-
-    /// When a pass is made, and the rent that decides if prices do.
-    fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
-        let (moment, at_least) = (self.settings.moment(), self.settings.at_least());
-        let by_price = at_least == Some(AtLeast::Auto);
-        let model = draft.conversation().model.as_deref();
-        let prices = by_price.then(|| self.prices.of_request(model, marks_an_hour(draft.body())));
-        let prices = prices.filter(|prices| !prices.read.is_free());
-        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
-        let at_least = match at_least {
-            Some(AtLeast::Tokens(tokens)) => tokens,
-            Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,
-        };
-        let turn = (moment == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
-        let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
-        let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
-        let keep = self.settings.keep.resolved(draft);
-        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -250,9 +214,9 @@ impl ClearToolResults {
         if let Some(why) = draft.skip_reason(Pass::Clear) {
             return draft.skip_change(LABEL, None, why);
         }
-        let (rules, rent) = self.rules(draft, limits);
+        let keep = self.settings.keep.resolved(draft);
         let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
-            Replay::new(self, draft, &rules, rent).run();
+            Replay::new(self, draft, limits, keep).run();
         draft.leave_reasoning_out(reasoning_left);
         for (model_call, fact) in passes {
             match fact {
@@ -262,11 +226,12 @@ impl ClearToolResults {
         }
         draft.report.regrets = regrets;
         for (unit, clearing) in cleared {
-            if let Some(proposed) = clearing.result {
-                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            if let Some(mut proposed) = clearing.result {
+                proposed.why = clearing.why;
+                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed);
             }
             if let Some(proposed) = clearing.input {
-                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
+                draft.apply(LABEL, Action::ClearInput { message: proposed.unit.get() }, proposed);
             }
         }
         if let Some(model_call) = cold_at {

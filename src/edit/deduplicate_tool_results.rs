@@ -22,6 +22,7 @@
 use std::{borrow::Cow, mem, ops::Range};
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use self::{
     lines::LineCache,
@@ -44,22 +45,18 @@ mod runs;
 mod windows;
 
 /// `[deduplicate_tool_results]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The fewest lines of a run that becomes a pointer; 0 for no pointers, which is what `policy.goal = "careful"` sets.
     /// Allowed: 0 to 10000.
+    #[default(6)]
     pub min_lines: usize,
     /// The fewest bytes of such a run.
+    #[default(300)]
     pub min_bytes: usize,
     /// Tools whose results get no pointers, by name or pattern: `*` matches any characters, `?` one.
     pub exclude_tools: Vec<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { min_lines: 6, min_bytes: 300, exclude_tools: Vec::new() }
-    }
 }
 
 /// The label of its changes.
@@ -77,21 +74,7 @@ pub struct DeduplicateToolResults {
 }
 
 /// Words in the result of a failed edit of a file, in lower case.
-const FAILURES: [&str; 13] = [
-    "not found",
-    "no match",
-    "not match",
-    " matches",
-    "could not find",
-    "did not find",
-    "failed to find",
-    "failed to edit",
-    "does not exist in",
-    "no occurrence",
-    "no replacement",
-    "modified since",
-    "not been read",
-];
+const FAILURES: &str = include_str!("deduplicate_tool_results/failures.txt");
 
 /// The longest result that reports a failure.
 const MAX_FAILURE: usize = 4096;
@@ -187,7 +170,7 @@ impl DeduplicateToolResults {
 fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
     let is_failure = |text: &str| {
         let text = text.to_lowercase();
-        FAILURES.iter().any(|failure| text.contains(failure))
+        FAILURES.lines().any(|failure| text.contains(failure))
     };
     draft.content_len(unit) <= MAX_FAILURE && draft.result_texts(unit).iter().any(|text| is_failure(text))
 }
