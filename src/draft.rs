@@ -95,9 +95,10 @@ pub struct ParsedRequest<'a> {
 #[derive(Debug)]
 pub struct Draft<'a> {
     dialect: &'a dyn Dialect,
-    body: &'a Bytes,
+    /// The body, as it came.
+    pub(crate) body: &'a Bytes,
     /// The input of the edits, as it came.
-    conversation: &'a Conversation<'a>,
+    pub(crate) conversation: &'a Conversation<'a>,
     pub(crate) context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
@@ -297,16 +298,6 @@ impl<'a> Draft<'a> {
     /// The tool that a call is of; empty if it names none, or there is no call.
     pub fn tool_of(&self, call: Option<BlockIndex>) -> &'a str {
         call.map_or("", |call| self.conversation.tool_name(call))
-    }
-
-    /// The body, as it came.
-    pub fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// The input of the edits, as it came.
-    pub fn conversation(&self) -> &'a Conversation<'a> {
-        self.conversation
     }
 
     /// Which result answers which call, as it came.

@@ -14,9 +14,9 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns what replaces the name of a tool without one.
-    pub fn unnamed_tool(self) -> &'static str {
-        self.choose("a tool without a name", "未命名的工具")
+    /// The name of a tool, or what replaces that where it is empty.
+    pub fn tool_name(self, name: &str) -> &str {
+        if name.is_empty() { self.choose("a tool without a name", "未命名的工具") } else { name }
     }
 
     /// The one of two texts that is in this language.

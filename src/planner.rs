@@ -437,7 +437,7 @@ impl Policy {
     ) -> Result<Plan, ParseError> {
         let ParsedRequest { dialect, body, conversation: whole } = request;
         let prefix_keys = self.prefix_keys(request, context);
-        let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
+        let fold = prefix_keys.as_ref().and_then(|keys| Some(keys.applied.as_ref()?.fold.clone()));
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let drafted = |strips_now: bool| {

@@ -334,7 +334,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
         let RowElement::Original(element) = row.element else { return false };
-        self.draft.conversation().element(element).is_some_and(|element| UnitIndex::numbers(&element.units).len() > 1)
+        self.draft.conversation.element(element).is_some_and(|element| UnitIndex::numbers(&element.units).len() > 1)
     }
 
     /// Counts a call that leaves or is back, and what leaves with the last call of its units.
@@ -361,7 +361,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// the calls.
     fn rest(&self, units: &Range<UnitIndex>) -> Option<(usize, usize)> {
         let left = self.callers.get(&units.start)?;
-        let conversation = self.draft.conversation();
+        let conversation = self.draft.conversation;
         let stays = !self.draft.leave_whole(units) && self.draft.speaks(units.start);
         if left.n_calls < conversation.block_range(units.clone()).len() || stays {
             return None;

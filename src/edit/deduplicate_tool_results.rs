@@ -99,22 +99,19 @@ impl DeduplicateToolResults {
     fn may_have_pointers(&self, draft: &Draft<'_>, unit: UnitIndex) -> bool {
         let is_excluded = |tool: &str| names::any_fits(&self.settings.exclude_tools, tool);
         let call = draft.pairing().answered_block(unit);
-        call.is_some_and(|call| !is_excluded(draft.conversation().tool_name(call))) && !draft.is_recall(unit)
+        call.is_some_and(|call| !is_excluded(draft.conversation.tool_name(call))) && !draft.is_recall(unit)
     }
 
     /// The use that a call makes of files.
     fn file_use(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<FileUse> {
         let arguments = || draft.arguments(call).map(Cow::into_owned);
-        file_use::of_call(&self.tools, draft.conversation().tool_name(call), arguments)
+        file_use::of_call(&self.tools, draft.conversation.tool_name(call), arguments)
     }
 
     /// The pointer to these lines of a result, or of the arguments of a call, from 1 on. The way to the whole text and the end
     /// of the pointer are added later.
     fn words(&self, draft: &Draft<'_>, call: BlockIndex, is_written: bool, lines: Range<usize>) -> String {
-        let tool = match draft.conversation().tool_name(call) {
-            "" => self.language.unnamed_tool(),
-            tool => tool,
-        };
+        let tool = self.language.tool_name(draft.conversation.tool_name(call));
         let path = match self.file_use(draft, call) {
             Some(FileUse::Read { path, .. }) => Some(path),
             Some(FileUse::Edit(paths)) => paths.into_iter().next(),
@@ -142,7 +139,7 @@ impl DeduplicateToolResults {
     fn proposed(&self, draft: &Draft<'_>, unit: UnitIndex, runs: &[Run]) -> Result<ProposedEdit, NotApplicable> {
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let call = draft.pairing().answered_block(unit);
-        let tool = call.map_or("", |call| draft.conversation().tool_name(call));
+        let tool = call.map_or("", |call| draft.conversation.tool_name(call));
         draft.cached(&self.proposed, unit, tool, runs, || {
             let mut texts = 0..;
             draft.propose_result(unit, options, |text| self.cut(draft, runs, texts.next()?, text))
@@ -177,7 +174,7 @@ fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
 
 impl Edit for DeduplicateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
-        let is_elsewhere = draft.conversation().traits.history_elsewhere;
+        let is_elsewhere = draft.conversation.traits.history_elsewhere;
         if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible || is_elsewhere {
             return;
         }

@@ -100,8 +100,7 @@ impl Template {
         let (handle, how) = text.retrieval();
         let bytes = text.len.to_string();
         self.fill(|place| match place {
-            "tool_name" if tool.is_empty() => language.unnamed_tool(),
-            "tool_name" => tool,
+            "tool_name" => language.tool_name(tool),
             "left_out" => left_out,
             "bytes" => &bytes,
             "media_type" => text.media.unwrap_or(MediaType::Text).name(),

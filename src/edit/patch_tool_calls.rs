@@ -108,7 +108,7 @@ impl PatchToolCalls {
 impl Edit for PatchToolCalls {
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
-        let renames = draft.conversation().traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
+        let renames = draft.conversation.traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
         let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
@@ -127,10 +127,10 @@ impl Edit for PatchToolCalls {
             if batch != Some(end) {
                 let of_batch = pairing.calls.iter().zip(&answers).skip(n);
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
-                let gathers = draft.conversation().traits.gathers_results;
+                let gathers = draft.conversation.traits.gathers_results;
                 place = gathers.then(|| gathering_place(draft, &pairing, call)).flatten();
-                let first = draft.conversation().unit(start.next());
-                let has_order = first.is_some_and(|first| draft.conversation().is_element(first))
+                let first = draft.conversation.unit(start.next());
+                let has_order = first.is_some_and(|first| draft.conversation.is_element(first))
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { place.unwrap_or(end) });
                 reorders = has_order
@@ -165,7 +165,7 @@ impl Edit for PatchToolCalls {
 
 /// The last result in the element with the first result of a batch, where all its results have to be.
 fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> Option<UnitIndex> {
-    let element = |result: &PairedResult| draft.conversation().unit(result.unit).map(|unit| unit.element);
+    let element = |result: &PairedResult| draft.conversation.unit(result.unit).map(|unit| unit.element);
     let mut results = pairing.run_of(call).iter().filter(|result| result.answers.is_some());
     let first = results.next()?;
     Some(results.take_while(|result| element(result) == element(first)).last().unwrap_or(first).unit)
@@ -178,7 +178,7 @@ impl PatchToolCalls {
     }
 
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
-        let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
+        let BlockKind::ToolCall { id, name, .. } = &draft.conversation.block(call)?.kind else { return None };
         let text = self.template.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
             // Some servers write a signature of thousands of bytes into the id of a call.

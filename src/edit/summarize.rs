@@ -100,7 +100,7 @@ impl Summarize {
     /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
     fn cut(&self, draft: &mut Draft<'_>, cuts: &CutPoints<'_>, now: bool) -> Result<(usize, bool), SkipReason> {
         let keep = self.settings.keep.resolved(draft);
-        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation().model.as_deref()));
+        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation.model.as_deref()));
         let longer: Vec<_> = prefix_keys.longer().map(|(end, known)| (end, known.clone())).collect();
         if !now && longer.iter().any(|(_, known)| matches!(known, SummaryState::CoolingDown)) {
             return Err(SkipReason::NoSummary);
@@ -126,7 +126,7 @@ impl Summarize {
     fn job(&self, draft: &Draft<'_>, cuts: &CutPoints<'_>, place: usize, budget_tokens: usize) -> Option<SummaryJob> {
         let end = match cuts.rows.get(place) {
             Some(row) => row.unit?,
-            None => draft.conversation().next_unit(),
+            None => draft.conversation.next_unit(),
         };
         let units = draft.first_editable..draft.original_unit(end);
         let whole = draft.whole();
@@ -175,7 +175,7 @@ impl Summarize {
                 ..frame::frame(&self.settings, self.language, &said)
             },
             transcript,
-            outline: outline(draft, prefix_keys.scope(), covers.clone()),
+            outline: outline(draft, prefix_keys.scope, covers.clone()),
             covers,
         })
     }
@@ -203,8 +203,7 @@ impl Edit for Summarize {
         let limits = self.settings.trigger.limits(draft);
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
-        let begins_turn =
-            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
+        let begins_turn = self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation.next_unit());
         let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.n_messages_at_most();
         if !now && !early.as_ref().unwrap_or(&limits).hold(draft.n_bytes(), n_messages) {
@@ -217,7 +216,7 @@ impl Edit for Summarize {
         let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
         let size = draft.base_tokens() + tokens.iter().sum::<usize>();
         let holds = |limits: &Limits| limits.hold(size, draft.n_elements(&rows));
-        if !now && !draft.may_pass(draft.conversation().next_unit(), size) {
+        if !now && !draft.may_pass(draft.conversation.next_unit(), size) {
             return;
         }
         let nearly = early.as_ref().is_some_and(holds);
@@ -226,7 +225,7 @@ impl Edit for Summarize {
             return;
         }
         let is_own = |unit: UnitIndex| {
-            let text = draft.conversation().unit(unit).and_then(|unit| draft.request().text(unit));
+            let text = draft.conversation.unit(unit).and_then(|unit| draft.request().text(unit));
             text.is_some_and(|text| frame::is_own(&text, self.language))
         };
         let cuts = CutPoints::new(draft, &rows, &tokens, is_own);

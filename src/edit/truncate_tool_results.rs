@@ -285,7 +285,7 @@ impl Edit for TruncateToolResults {
         // What came together is not known where calls are missing.
         let has_calls = draft.context.in_place.is_none();
         let shares = if has_calls { batch::shares(draft, |unit| self.cut_rule(draft, unit)) } else { BTreeMap::new() };
-        let conversation = draft.conversation();
+        let conversation = draft.conversation;
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();
             let is_long = share.is_some() || draft.content_len(block.unit) > least;

@@ -53,7 +53,7 @@ pub(super) struct RegretWatch {
 impl CallCache {
     /// Returns what a call asks for; none if it is too long.
     fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
-        let written = draft.request().call(call)?.of(draft.body());
+        let written = draft.request().call(call)?.of(draft.body);
         if written.len() > MAX_CALL_BYTES {
             return None;
         }
@@ -63,7 +63,7 @@ impl CallCache {
         }
         let arguments = draft.arguments(call)?;
         let by_value = serde_json::from_str::<Value>(&arguments).map(|value| value.to_string());
-        let tool = Fingerprint::of(draft.conversation().tool_name(call).as_bytes());
+        let tool = Fingerprint::of(draft.conversation.tool_name(call).as_bytes());
         let identity = tool.then(Fingerprint::of(by_value.as_deref().unwrap_or(&arguments).as_bytes()));
         let known = Arc::new(KnownCall { identity, handles: handles_in(&arguments).collect() });
         self.0.insert(written, Arc::clone(&known));

@@ -115,8 +115,8 @@ impl<'r, 'd> Replay<'r, 'd> {
             Some(AtLeast::Tokens(tokens)) => tokens,
             Some(AtLeast::Auto) | None => least_tokens / WORTH_A_PASS,
         };
-        let model = draft.conversation().model.as_deref();
-        let prices = by_price.then(|| prices.of_request(model, marks_an_hour(draft.body())));
+        let model = draft.conversation.model.as_deref();
+        let prices = by_price.then(|| prices.of_request(model, marks_an_hour(draft.body)));
         let prices = prices.filter(|prices| !prices.read.is_free());
         let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
         let turn = (settings.moment() == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
@@ -240,7 +240,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         // The room for a prompt depends on the answer that this request asks for, so it decides here alone where passes are
         // remembered; the same request may come again, and ask for a longer answer.
         let is_limited = replayed != Replayed::NotMade
-            && (place == self.draft.conversation().next_unit() || !self.draft.sent_index_is_used());
+            && (place == self.draft.conversation.next_unit() || !self.draft.sent_index_is_used());
         let exceeds_prompt_limit = is_limited && self.exceeds_prompt_limit(0);
         let by_rule = replayed == Replayed::ByRule && (self.may_pass(place) || exceeds_prompt_limit);
         let may_pass = by_rule || is_asked;
@@ -424,7 +424,7 @@ impl KeepWindow {
 
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
-        let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
+        let unit = row.unit.and_then(|unit| draft.conversation.unit(unit));
         match self.keep {
             Keep::Rounds(_) => unit.is_some_and(|unit| {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();

@@ -189,7 +189,7 @@ impl DeduplicateToolResults {
         let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
             is_compared(*index, unit) && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
         };
-        let units = || draft.conversation().indexed_units();
+        let units = || draft.conversation.indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
@@ -306,7 +306,7 @@ impl<'s, 'd> Search<'s, 'd> {
             return None;
         }
         let call = self.draft.pairing().answered_block(message.unit)?;
-        let tool = Fingerprint::of(self.draft.conversation().tool_name(call).as_bytes());
+        let tool = Fingerprint::of(self.draft.conversation.tool_name(call).as_bytes());
         let arguments = self.draft.arguments(call).unwrap_or_default();
         let call = tool.then(Fingerprint::of(arguments.as_bytes()));
         let file = match self.checked_use(message.unit) {
@@ -390,7 +390,7 @@ impl<'s, 'd> Search<'s, 'd> {
 
     /// Whether a file was edited between this result and the last read before it; none if an edit of it has failed.
     fn edited_since_read(&mut self, unit: UnitIndex, file: &str) -> Option<bool> {
-        let conversation = self.draft.conversation();
+        let conversation = self.draft.conversation;
         let is_result = |unit: &UnitIndex| conversation.unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
         let mut was_edited = false;
         for earlier in UnitIndex::each(&(UnitIndex::default()..unit)).rev().filter(is_result).take(MAX_BACK) {
