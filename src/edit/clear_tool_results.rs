@@ -46,9 +46,8 @@ use std::sync::Arc;
 use self::regrets::CallCache;
 use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::own_texts::OwnTexts;
-use super::tools::Tools;
 use super::trigger::{Moment, Part};
-use super::{Edit, Handlers, Language, SharedSettings, names};
+use super::{Edit, SharedSettings, names};
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
 use crate::plan::{Action, SkipReason, Stale};
@@ -83,13 +82,10 @@ const LABEL: &str = "clear";
 #[derive(Debug)]
 pub struct ClearToolResults {
     settings: Settings,
-    tools: Tools,
-    own_texts: OwnTexts,
+    shared: Arc<SharedSettings>,
     prices: PriceList,
     media_limits: Option<&'static MediaLimits>,
     calls: CallCache,
-    language: Language,
-    handlers: Handlers,
 }
 
 /// What clearing one result and the arguments of its call would do.
@@ -105,19 +101,10 @@ struct Clearing {
 
 impl ClearToolResults {
     /// The edit with its settings and the prices at the upstream.
-    pub fn new(settings: &Settings, prices: PriceList, common: SharedSettings<'_>) -> Self {
-        let SharedSettings { tools, own_texts, language, handlers, .. } = common;
+    pub fn new(settings: &Settings, prices: PriceList, shared: &Arc<SharedSettings>) -> Self {
         let media_limits = MediaLimits::of_host(&prices.upstream).filter(|_| settings.clear_media);
-        Self {
-            media_limits,
-            handlers: Handlers::new(handlers, settings.handler.as_deref()),
-            prices,
-            calls: CallCache::default(),
-            settings: settings.clone(),
-            tools: tools.clone(),
-            own_texts: own_texts.clone(),
-            language,
-        }
+        let (shared, calls) = (Arc::clone(shared), CallCache::default());
+        Self { settings: settings.clone(), shared, prices, media_limits, calls }
     }
 
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
@@ -127,7 +114,7 @@ impl ClearToolResults {
 
     /// Whether results of a tool may be cleared.
     fn clears(&self, tool: &str) -> bool {
-        let own = self.tools.find(tool, |settings| settings.clear);
+        let own = self.shared.tools.find(tool, |settings| settings.clear);
         own.unwrap_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool))
     }
 
@@ -142,14 +129,15 @@ impl ClearToolResults {
     /// The handler that is asked about a result.
     fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&Arc<str>> {
         let tool = draft.tool_of(row.call);
-        self.handlers.of_tool(|| self.tools.find(tool, |settings| settings.clear_handler.clone()))
+        let of_tool = || self.shared.tools.find(tool, |settings| settings.clear_handler.clone());
+        self.shared.handler(self.settings.handler.as_deref(), of_tool)
     }
 
     /// The placeholder of a text, an image or a file of a tool.
     fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
-        let OwnTexts { cleared, cleared_media, .. } = &self.own_texts;
+        let OwnTexts { cleared, cleared_media, .. } = &self.shared.own_texts;
         let placeholder = if text.media.is_some() { cleared_media } else { cleared };
-        placeholder.about(text, tool, "", self.language)
+        placeholder.about(text, tool, "", self.shared.language)
     }
 
     /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
@@ -161,15 +149,15 @@ impl ClearToolResults {
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
             let is_text = text.media.is_none();
-            if is_text && self.own_texts.may_have(text.len, || text.text()) {
-                is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
+            if is_text && self.shared.own_texts.may_have(text.len, || text.text()) {
+                is_missing = text.n_texts == 1 && self.shared.own_texts.may_be_missing(text.text());
                 return None; // it is quoted, or was edited before us
             }
             let mut words = self.words(text, tool);
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
             let decision = match handler.filter(|_| is_text) {
-                Some(_) if self.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
+                Some(_) if self.shared.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
                 Some(handler) => text.decision(Question { edit: NAME, handler, most_bytes }),
                 None => Decision::Default,
             };

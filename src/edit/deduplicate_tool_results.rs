@@ -19,7 +19,7 @@
 //! edit of it that failed stays whole. If a call is made again after a result with pointers, its results stay whole from then on.
 //! Lines that were left out of one read of a file are not left out of another, until the file is edited.
 
-use std::{borrow::Cow, mem, ops::Range};
+use std::{borrow::Cow, mem, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -32,7 +32,6 @@ use super::{
     Edit, Language, SharedSettings,
     file_use::{self, FileUse},
     names,
-    tools::Tools,
 };
 use crate::{
     conversation::{BlockIndex, UnitIndex},
@@ -66,8 +65,7 @@ const LABEL: &str = "deduplicate";
 #[derive(Debug)]
 pub struct DeduplicateToolResults {
     settings: Settings,
-    tools: Tools,
-    language: Language,
+    shared: Arc<SharedSettings>,
     lines: LineCache,
     cache: PointerCache,
     proposed: TruncationCache,
@@ -84,15 +82,9 @@ const MAX_PATH: usize = 200;
 
 impl DeduplicateToolResults {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, SharedSettings { tools, language, .. }: SharedSettings<'_>) -> Self {
-        Self {
-            settings: settings.clone(),
-            tools: tools.clone(),
-            language,
-            lines: LineCache::default(),
-            cache: PointerCache::default(),
-            proposed: TruncationCache::default(),
-        }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        let (lines, cache, proposed) = (LineCache::default(), PointerCache::default(), TruncationCache::default());
+        Self { settings: settings.clone(), shared: Arc::clone(shared), lines, cache, proposed }
     }
 
     /// Whether a result may get pointers.
@@ -105,13 +97,13 @@ impl DeduplicateToolResults {
     /// The use that a call makes of files.
     fn file_use(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<FileUse> {
         let arguments = || draft.arguments(call).map(Cow::into_owned);
-        file_use::of_call(&self.tools, draft.conversation.tool_name(call), arguments)
+        file_use::of_call(&self.shared.tools, draft.conversation.tool_name(call), arguments)
     }
 
     /// The pointer to these lines of a result, or of the arguments of a call, from 1 on. The way to the whole text and the end
     /// of the pointer are added later.
     fn words(&self, draft: &Draft<'_>, call: BlockIndex, is_written: bool, lines: Range<usize>) -> String {
-        let tool = self.language.tool_name(draft.conversation.tool_name(call));
+        let tool = self.shared.language.tool_name(draft.conversation.tool_name(call));
         let path = match self.file_use(draft, call) {
             Some(FileUse::Read { path, .. }) => Some(path),
             Some(FileUse::Edit(paths)) => paths.into_iter().next(),
@@ -120,10 +112,11 @@ impl DeduplicateToolResults {
         let path = path.filter(|path| path.len() <= MAX_PATH && !path.contains(char::is_control));
         let (n, from, to) = (lines.len(), lines.start, lines.end - 1);
         let of = if is_written { ("arguments", "参数") } else { ("result", "结果") };
-        let of = self.language.choose(of.0, of.1);
-        let path =
-            path.map(|path| self.language.choose(format!(" for {path}"), format!("（{path}）"))).unwrap_or_default();
-        match self.language {
+        let of = self.shared.language.choose(of.0, of.1);
+        let path = path
+            .map(|path| self.shared.language.choose(format!(" for {path}"), format!("（{path}）")))
+            .unwrap_or_default();
+        match self.shared.language {
             Language::En => format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above."),
             Language::Zh => format!("[此处省略 {n} 行：与上文 {tool}{path} {of}的第 {from} 至 {to} 行相同。"),
         }
@@ -131,7 +124,8 @@ impl DeduplicateToolResults {
 
     /// The end of a pointer, with the way to read the whole text if there is one.
     fn end(&self, how: &str) -> String {
-        let before = if how.is_empty() { "" } else { self.language.choose(" The whole result: ", "完整结果：") };
+        let before =
+            if how.is_empty() { "" } else { self.shared.language.choose(" The whole result: ", "完整结果：") };
         format!("{before}{how}]\n")
     }
 

@@ -28,9 +28,11 @@
 //! One thing changes what was sent before: a real result that arrives late replaces its placeholder.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Handlers, Language, SharedSettings, own_texts::Template};
+use super::{Edit, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
 use crate::dialect::Form;
 use crate::draft::{Draft, Question};
@@ -89,19 +91,14 @@ const LABEL: &str = "patch";
 /// The edit.
 #[derive(Debug)]
 pub struct PatchToolCalls {
-    template: Template,
-    /// The text in place of a missing name or id.
-    unnamed: &'static str,
-    handlers: Handlers,
-    orphans: Orphans,
+    settings: Settings,
+    shared: Arc<SharedSettings>,
 }
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
-        let unnamed = common.language.choose("unknown", "未知");
-        let handlers = Handlers::new(common.handlers, settings.handler.as_deref());
-        Self { template: common.own_texts.missing.clone(), unnamed, handlers, orphans: settings.orphans }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        Self { settings: settings.clone(), shared: Arc::clone(shared) }
     }
 }
 
@@ -174,18 +171,19 @@ fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> O
 impl PatchToolCalls {
     /// Whether a result leaves if it answers no call. One of a repeated id does if each call is to have its own.
     fn drops(&self, result: &PairedResult, renames: bool) -> bool {
-        self.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
+        self.settings.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
     }
 
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
         let BlockKind::ToolCall { id, name, .. } = &draft.conversation.block(call)?.kind else { return None };
-        let text = self.template.fill(|place| {
+        let text = self.shared.own_texts.missing.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
             // Some servers write a signature of thousands of bytes into the id of a call.
             let shown = value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value);
-            if value.is_empty() { self.unnamed } else { shown }
+            if value.is_empty() { self.shared.language.choose("unknown", "未知") } else { shown }
         });
-        let Some(handler) = &self.handlers.of_edit else { return Some(text) };
+        let handler = self.shared.handler(self.settings.handler.as_deref(), || None);
+        let Some(handler) = handler else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());

@@ -19,7 +19,7 @@
 //! Instructions at the beginning; what `keep` spares at the end; results that the model has not read yet; the inside of a
 //! round. Without a summary the request goes on as the other edits have left it.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use self::cut::CutPoints;
 use self::frame::Originals;
@@ -61,7 +61,7 @@ const MAX_NAME: usize = 64;
 #[derive(Debug)]
 pub struct Summarize {
     settings: Settings,
-    language: Language,
+    shared: Arc<SharedSettings>,
     /// What sets its summaries apart.
     pub(crate) scope: Scope,
 }
@@ -80,8 +80,9 @@ impl Summarize {
     pub const LABEL: &'static str = "summary";
 
     /// The edit with its settings.
-    pub fn new(settings: &Settings, SharedSettings { language, recall, .. }: SharedSettings<'_>) -> Self {
-        Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        let scope = Scope::of(settings, shared.language, &shared.recall);
+        Self { settings: settings.clone(), shared: Arc::clone(shared), scope }
     }
 
     /// A shorter body is never summarised, unless it is asked for, if the model's window has so many tokens, or is not known.
@@ -147,14 +148,14 @@ impl Summarize {
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         let read_by = |key| (key, draft.retrieval_words(key, MediaType::Text).into());
         let said = frame::FrameInput {
-            user_texts: originals.user_texts(self.language),
+            user_texts: originals.user_texts(self.shared.language),
             skills: originals.skills(self.settings.preserve_skills.as_ref()),
             transcript: transcript.as_ref().map(|transcript| read_by(transcript.key)),
             gauge: draft.gauge(),
             budget_tokens,
         };
         // What a summary of so many tokens must not lose.
-        let heading = &instruction::words(self.language).names;
+        let heading = &instruction::words(self.shared.language).names;
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
             root: prefix_keys.root()?,
@@ -172,7 +173,7 @@ impl Summarize {
             },
             frame: summary::Frame {
                 names: UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources()),
-                ..frame::frame(&self.settings, self.language, &said)
+                ..frame::frame(&self.settings, self.shared.language, &said)
             },
             transcript,
             outline: outline(draft, prefix_keys.scope, covers.clone()),
@@ -226,7 +227,7 @@ impl Edit for Summarize {
         }
         let is_own = |unit: UnitIndex| {
             let text = draft.conversation.unit(unit).and_then(|unit| draft.request().text(unit));
-            text.is_some_and(|text| frame::is_own(&text, self.language))
+            text.is_some_and(|text| frame::is_own(&text, self.shared.language))
         };
         let cuts = CutPoints::new(draft, &rows, &tokens, is_own);
         let mut why = SkipReason::NoSummary;

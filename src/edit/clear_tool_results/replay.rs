@@ -221,7 +221,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         };
         let arguments = || self.draft.arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
-        match file_use::of_call(&self.edit.tools, tool, arguments) {
+        match file_use::of_call(&self.edit.shared.tools, tool, arguments) {
             Some(FileUse::Read { .. }) if !is_content() => {}
             Some(file_use) => reads.came(number, file_use),
             None => {}
