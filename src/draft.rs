@@ -83,9 +83,9 @@ pub type Label = &'static str;
 /// A request body with what a dialect has parsed from it.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedRequest<'a> {
-    /// Who has read it.
+    /// The dialect that the body is in.
     pub dialect: &'a dyn Dialect,
-    /// What was read.
+    /// The body.
     pub body: &'a Bytes,
     /// The conversation in it.
     pub conversation: &'a Conversation<'a>,
@@ -121,10 +121,10 @@ pub struct Draft<'a> {
     dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<UnitIndex, usize>,
-    /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
+    /// The treatment of reasoning that is bound to its prefix, and the member that has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
-    /// What becomes of the reasoning of ended turns when results are cleared.
+    /// The treatment of the reasoning of ended turns when results are cleared.
     ended_turns: EndedTurns,
     /// The forms that the upstream requires.
     pub forms: Vec<Form>,
@@ -160,7 +160,7 @@ pub struct Draft<'a> {
     cold: ColdPassesFound,
     /// The facts about earlier requests.
     sent: sent::SentFound,
-    /// What handlers have to be asked for one.
+    /// The questions to handlers.
     asks: RefCell<asks::Asks>,
 
     /// The conversation as it came, where a summary replaces messages of it.
@@ -168,7 +168,7 @@ pub struct Draft<'a> {
     known: Known<'a>,
 }
 
-/// What has been looked up or counted.
+/// The results of look-ups and counts.
 #[derive(Debug, Default)]
 struct Known<'a> {
     /// The arrays inside of elements that were asked for, by element.
@@ -309,7 +309,7 @@ impl<'a> Draft<'a> {
         }))
     }
 
-    /// How many messages there are at most, as the edits so far have left them.
+    /// The most messages that there can be, as the edits so far have left them.
     pub fn n_messages_at_most(&self) -> usize {
         self.conversation.elements.len() + self.insertions.len()
     }

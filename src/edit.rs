@@ -1,4 +1,4 @@
-//! What every edit is: one synchronous pass over the draft.
+//! Edits: each is one synchronous pass over the draft.
 
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 

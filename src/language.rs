@@ -14,7 +14,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The name of a tool, or what replaces that where it is empty.
+    /// The name of a tool, or the words for a tool without a name.
     pub fn tool_name(self, name: &str) -> &str {
         if name.is_empty() { self.choose("a tool without a name", "未命名的工具") } else { name }
     }

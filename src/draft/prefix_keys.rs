@@ -33,7 +33,7 @@ pub struct PrefixKeys {
 pub struct AppliedSummary {
     /// The units, and which of them stay beside the summary.
     pub fold: Fold,
-    /// What represents the others.
+    /// The summary of the others.
     pub summary: Arc<Summary>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Draft<'a> {
         ParsedRequest { conversation: self.whole, ..self.request() }
     }
 
-    /// What sets names of this kind apart, and those of conversations with one model.
+    /// The scope of names of this kind, for conversations with one model.
     fn scope(&self, kind: &[u8]) -> Vec<u8> {
         [kind, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
     }

@@ -1,4 +1,4 @@
-//! Texts inside messages, and what is put in their place.
+//! Texts inside messages, and their replacements.
 //!
 //! An edit asks for a [`ProposedEdit`] first, which says what would change, and then [`Draft::apply`]s it or not.
 
@@ -20,7 +20,7 @@ use crate::tokens::Countable;
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     pub(super) span: Span,
-    /// What is different: all of it, or a part between two ends that stay where they are.
+    /// The part that differs: all of the value, or a part between two ends that stay where they are.
     pub(super) splice: Splice,
     /// The fingerprint of the value that is there now.
     pub(super) fingerprint: Fingerprint,
@@ -51,7 +51,7 @@ pub struct ProposedEdit {
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
-    /// What has happened to the file that the result was read from, if that is the reason.
+    /// The change of the file that the result was read from, if the edit is made because of it.
     pub(crate) why: Option<Stale>,
 }
 
@@ -64,7 +64,7 @@ pub enum NotApplicable {
     NotSmaller,
 }
 
-/// What an edit would do to a text, or why nothing.
+/// A proposed edit, or why there is none.
 pub(super) type Proposed = Result<ProposedEdit, NotApplicable>;
 
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
@@ -99,7 +99,7 @@ impl Replacement {
         [head, with, Span { start: span.end, end }.of(body)].concat().into()
     }
 
-    /// Returns what the value says that is there now, if that is a string.
+    /// The text of the value that is there now, if that is a string.
     pub(super) fn text(&self, body: &[u8]) -> String {
         let json = self.value(body);
         strings::text(&json, Span { start: 0, end: json.len() }).unwrap_or_default().into_owned()
@@ -284,7 +284,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
+    /// Applies a proposed edit. It replaces the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let unit = proposed.unit;
@@ -349,7 +349,7 @@ impl Draft<'_> {
         !is_taken && self.apply_to_any(edit, action, proposed)
     }
 
-    /// Takes back what was written on a message, and that it was.
+    /// Takes back all replacements in a message, and revokes their changes.
     pub(super) fn undo_replacements(&mut self, unit: UnitIndex) {
         let Span { start, end } = self.span(unit);
         while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {

@@ -88,7 +88,7 @@ pub struct ClearToolResults {
     calls: CallCache,
 }
 
-/// What clearing one result and the arguments of its call would do.
+/// The edits that clear one result and the arguments of its call.
 #[derive(Debug, Default)]
 struct Clearing {
     result: Option<ProposedEdit>,
@@ -140,8 +140,8 @@ impl ClearToolResults {
         placeholder.about(text, tool, "", self.shared.language)
     }
 
-    /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
-    /// is missing, or is left by a handler, keeps its arguments, too.
+    /// The edits that clear one result, with the answer of a handler where one is asked; none if nothing is to be cleared. A call
+    /// whose result is missing, or is left by a handler, keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };

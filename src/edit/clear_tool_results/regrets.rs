@@ -25,7 +25,7 @@ const DOUBLES_AT: usize = 2;
 /// How many calls are remembered, in about half a megabyte.
 const MAX_KNOWN: usize = 4 << 10;
 
-/// What calls ask for, by their JSON: one that comes again is not read again.
+/// The content that calls ask for, by their JSON: a call that comes again is not read again.
 #[derive(Debug, SmartDefault)]
 pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint, Arc<KnownCall>>);
 
@@ -33,7 +33,7 @@ pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint,
 struct KnownCall {
     /// The tool and the arguments by value: the order of keys and the spelling count for nothing.
     identity: Fingerprint,
-    /// What its arguments name.
+    /// The handles in its arguments.
     handles: Box<[PayloadKey]>,
 }
 
