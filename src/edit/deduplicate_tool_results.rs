@@ -111,30 +111,31 @@ impl DeduplicateToolResults {
         };
         let path = path.filter(|path| path.len() <= MAX_PATH && !path.contains(char::is_control));
         let (n, from, to) = (lines.len(), lines.start, lines.end - 1);
-        let of = if is_written { ("arguments", "参数") } else { ("result", "结果") };
-        let of = self.shared.language.choose(of.0, of.1);
-        let path = path
-            .map(|path| self.shared.language.choose(format!(" for {path}"), format!("（{path}）")))
-            .unwrap_or_default();
         match self.shared.language {
-            Language::En => format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above."),
-            Language::Zh => format!("[此处省略 {n} 行：与上文 {tool}{path} {of}的第 {from} 至 {to} 行相同。"),
+            Language::En => {
+                let of = if is_written { "arguments" } else { "result" };
+                let path = path.map_or_else(String::new, |path| format!(" for {path}"));
+                format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above.")
+            }
+            Language::Zh => {
+                let of = if is_written { "参数" } else { "结果" };
+                let path = path.map_or_else(String::new, |path| format!("（{path}）"));
+                format!("[此处省略 {n} 行：与上文 {tool}{path} {of}的第 {from} 至 {to} 行相同。")
+            }
         }
     }
 
     /// The end of a pointer, with the way to read the whole text if there is one.
     fn end(&self, how: &str) -> String {
-        let before =
-            if how.is_empty() { "" } else { self.shared.language.choose(" The whole result: ", "完整结果：") };
-        format!("{before}{how}]\n")
+        let whole = self.shared.language.choose(" The whole result: ", "完整结果：");
+        if how.is_empty() { "]\n".to_owned() } else { format!("{whole}{how}]\n") }
     }
 
     /// A result with these pointers, if that makes it smaller.
     fn proposed(&self, draft: &Draft<'_>, unit: UnitIndex, runs: &[Run]) -> Result<ProposedEdit, NotApplicable> {
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let call = draft.pairing().answered_block(unit);
-        let tool = call.map_or("", |call| draft.conversation.tool_name(call));
-        draft.cached(&self.proposed, unit, tool, runs, || {
+        draft.cached(&self.proposed, unit, draft.tool_of(call), runs, || {
             let mut texts = 0..;
             draft.propose_result(unit, options, |text| self.cut(draft, runs, texts.next()?, text))
         })
