@@ -83,9 +83,9 @@ pub type Label = &'static str;
 /// A request body with what a dialect has parsed from it.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedRequest<'a> {
-    /// Who has read it.
+    /// The dialect that the body is in.
     pub dialect: &'a dyn Dialect,
-    /// What was read.
+    /// The body.
     pub body: &'a Bytes,
     /// The conversation in it.
     pub conversation: &'a Conversation<'a>,
@@ -95,9 +95,10 @@ pub struct ParsedRequest<'a> {
 #[derive(Debug)]
 pub struct Draft<'a> {
     dialect: &'a dyn Dialect,
-    body: &'a Bytes,
+    /// The body, as it came.
+    pub(crate) body: &'a Bytes,
     /// The input of the edits, as it came.
-    conversation: &'a Conversation<'a>,
+    pub(crate) conversation: &'a Conversation<'a>,
     pub(crate) context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
@@ -120,10 +121,10 @@ pub struct Draft<'a> {
     dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<UnitIndex, usize>,
-    /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
+    /// The treatment of reasoning that is bound to its prefix, and the member that has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
-    /// What becomes of the reasoning of ended turns when results are cleared.
+    /// The treatment of the reasoning of ended turns when results are cleared.
     ended_turns: EndedTurns,
     /// The forms that the upstream requires.
     pub forms: Vec<Form>,
@@ -159,7 +160,7 @@ pub struct Draft<'a> {
     cold: ColdPassesFound,
     /// The facts about earlier requests.
     sent: sent::SentFound,
-    /// What handlers have to be asked for one.
+    /// The questions to handlers.
     asks: RefCell<asks::Asks>,
 
     /// The conversation as it came, where a summary replaces messages of it.
@@ -167,7 +168,7 @@ pub struct Draft<'a> {
     known: Known<'a>,
 }
 
-/// What has been looked up or counted.
+/// The results of look-ups and counts.
 #[derive(Debug, Default)]
 struct Known<'a> {
     /// The arrays inside of elements that were asked for, by element.
@@ -299,16 +300,6 @@ impl<'a> Draft<'a> {
         call.map_or("", |call| self.conversation.tool_name(call))
     }
 
-    /// The body, as it came.
-    pub fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// The input of the edits, as it came.
-    pub fn conversation(&self) -> &'a Conversation<'a> {
-        self.conversation
-    }
-
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
         Rc::clone(self.known.pairing.get_or_init(|| {
@@ -318,7 +309,7 @@ impl<'a> Draft<'a> {
         }))
     }
 
-    /// How many messages there are at most, as the edits so far have left them.
+    /// The most messages that there can be, as the edits so far have left them.
     pub fn n_messages_at_most(&self) -> usize {
         self.conversation.elements.len() + self.insertions.len()
     }

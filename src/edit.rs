@@ -1,11 +1,11 @@
-//! What every edit is: one synchronous pass over the draft.
+//! Edits: each is one synchronous pass over the draft.
 
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 pub use crate::language::Language;
 
 use self::{own_texts::OwnTexts, tools::Tools};
-use crate::{draft::Draft, handler, recall};
+use crate::{draft::Draft, recall};
 
 pub mod clear_tool_results;
 pub mod deduplicate_tool_results;
@@ -21,18 +21,28 @@ pub mod trigger;
 pub mod truncate_tool_results;
 
 /// The settings that several edits follow, besides their own.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedSettings<'a> {
+#[derive(Clone, Debug)]
+pub struct SharedSettings {
     /// The settings of single tools.
-    pub tools: &'a Tools,
-    /// The texts that other edits leave alone.
-    pub own_texts: &'a OwnTexts,
+    pub tools: Tools,
+    /// The texts that edits write, which other edits leave alone.
+    pub own_texts: OwnTexts,
     /// How what was taken out is got back.
-    pub recall: &'a recall::Settings,
+    pub recall: recall::Settings,
     /// The language of the texts that are written.
     pub language: Language,
-    /// The programs that edits ask.
-    pub handlers: &'a handler::Settings,
+    /// The names of the handlers that edits may ask.
+    pub handlers: BTreeSet<Arc<str>>,
+}
+
+impl SharedSettings {
+    /// The handler for a tool: the one that the table of the tool names, where an empty name is none, or else that of the edit.
+    fn handler(&self, of_edit: Option<&str>, of_tool: impl FnOnce() -> Option<String>) -> Option<&Arc<str>> {
+        if self.handlers.is_empty() {
+            return None;
+        }
+        self.handlers.get(of_tool().as_deref().or(of_edit)?)
+    }
 }
 
 /// One kind of rewrite, with its settings. It cannot fail, waits for nothing, and always does the same to the same
@@ -50,30 +60,3 @@ pub trait Edit: Debug + Send + Sync {
 
 #[cfg(test)]
 mod tests;
-
-/// The handlers that an edit may ask: its own, and those that tables of `[tools]` name.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Handlers {
-    /// The handler of the edit.
-    pub(super) of_edit: Option<Arc<str>>,
-    names: BTreeSet<Arc<str>>,
-}
-
-impl Handlers {
-    /// The handlers of the settings, for an edit that names one of them, or none.
-    pub(super) fn new(settings: &handler::Settings, of_edit: Option<&str>) -> Self {
-        let names: BTreeSet<Arc<str>> = settings.keys().map(|name| name.as_str().into()).collect();
-        Self { of_edit: of_edit.and_then(|name| names.get(name)).cloned(), names }
-    }
-
-    /// The handler for a tool whose table names this one; an empty name is none.
-    pub(super) fn of_tool(&self, named: impl FnOnce() -> Option<String>) -> Option<&Arc<str>> {
-        if self.of_edit.is_none() && self.names.is_empty() {
-            return None;
-        }
-        match named() {
-            Some(name) => self.names.get(name.as_str()),
-            None => self.of_edit.as_ref(),
-        }
-    }
-}

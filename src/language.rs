@@ -14,11 +14,16 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns what replaces the name of a tool without one.
-    pub fn unnamed_tool(self) -> &'static str {
+    /// The name of a tool, or the words for a tool without a name.
+    pub fn tool_name(self, name: &str) -> &str {
+        if name.is_empty() { self.choose("a tool without a name", "未命名的工具") } else { name }
+    }
+
+    /// The one of two texts that is in this language.
+    pub fn choose<T>(self, en: T, zh: T) -> T {
         match self {
-            Self::En => "a tool without a name",
-            Self::Zh => "未命名的工具",
+            Self::En => en,
+            Self::Zh => zh,
         }
     }
 }

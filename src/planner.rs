@@ -13,7 +13,7 @@ use self::{request::counts_from, verified::VerifiedMessages};
 use crate::conversation::{Conversation, Fold};
 use crate::dialect::{Dialect, Form, ParseError};
 use crate::draft::reasoning::{self, ReasoningMode};
-use crate::draft::{Draft, Leaving, ParsedRequest, PrefixKeys};
+use crate::draft::{Draft, Leaving, ParsedRequest};
 use crate::edit::clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs};
 use crate::edit::deduplicate_tool_results::{self, DeduplicateToolResults};
 use crate::edit::filter_tool_calls::{self, FilterToolCalls};
@@ -193,7 +193,7 @@ pub struct Policy {
     summarize: Option<Arc<Summarize>>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
-    own_texts: OwnTexts,
+    shared: Arc<SharedSettings>,
     verified: VerifiedMessages,
 }
 
@@ -340,35 +340,39 @@ impl Policy {
                 .map_or(0, |last| last + 1);
             names.insert(end, edit);
         }
-        let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
+        let language = settings.language;
         let [cleared, cleared_media] = settings.clear_tool_results.templates(language);
-        let own_texts = OwnTexts {
-            missing: settings.patch_tool_calls.template(language),
-            truncated: settings.truncate_tool_results.template(language),
-            cleared,
-            cleared_media,
-        };
-        let handlers = &settings.handlers;
-        let common = SharedSettings { tools: &tools, own_texts: &own_texts, recall, language, handlers };
+        let shared = &Arc::new(SharedSettings {
+            tools: Tools::new(&settings.tools),
+            own_texts: OwnTexts {
+                missing: settings.patch_tool_calls.template(language),
+                truncated: settings.truncate_tool_results.template(language),
+                cleared,
+                cleared_media,
+            },
+            recall: settings.recall.clone(),
+            language,
+            handlers: settings.handlers.keys().map(|name| name.as_str().into()).collect(),
+        });
         let mut summarize = None;
         let edit = |name: &EditName| -> Arc<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, common)),
+                EditName::PatchToolCalls => Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, shared)),
                 EditName::FilterToolCalls => Arc::new(FilterToolCalls::new(&settings.filter_tool_calls)),
                 EditName::TruncateToolResults => {
-                    Arc::new(TruncateToolResults::new(&settings.truncate_tool_results, common))
+                    Arc::new(TruncateToolResults::new(&settings.truncate_tool_results, shared))
                 }
                 EditName::ClearToolResults => {
                     let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
-                    Arc::new(ClearToolResults::new(&settings.clear_tool_results, prices, common))
+                    Arc::new(ClearToolResults::new(&settings.clear_tool_results, prices, shared))
                 }
                 EditName::DeduplicateToolResults => {
-                    Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, common))
+                    Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, shared))
                 }
                 EditName::RequestPromptCache => {
                     Arc::new(RequestPromptCache::new(&settings.request_prompt_cache, &settings.upstream))
                 }
-                EditName::Summarize => summarize.insert(Arc::new(Summarize::new(&settings.summarize, common))).clone(),
+                EditName::Summarize => summarize.insert(Arc::new(Summarize::new(&settings.summarize, shared))).clone(),
             }
         };
         let edits: Vec<_> = names.iter().map(edit).collect();
@@ -379,7 +383,7 @@ impl Policy {
             edits,
             summarize,
             counts_from,
-            own_texts,
+            shared: Arc::clone(shared),
             verified: VerifiedMessages::default(),
         }
     }
@@ -437,11 +441,11 @@ impl Policy {
     ) -> Result<Plan, ParseError> {
         let ParsedRequest { dialect, body, conversation: whole } = request;
         let prefix_keys = self.prefix_keys(request, context);
-        let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
+        let fold = prefix_keys.as_ref().and_then(|keys| Some(keys.applied.as_ref()?.fold.clone()));
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let drafted = |strips_now: bool| {
-            let mut draft = Draft::new(view, context, &self.settings.recall, self.settings.language);
+            let mut draft = Draft::new(view, context, &self.shared.recall, self.shared.language);
             draft.root = self.root(request, context);
             if let Some(prefix_keys) = prefix_keys.clone() {
                 draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
@@ -474,7 +478,7 @@ impl Policy {
 
     /// Whether the text that a handler has answered may be used.
     pub fn check_answer(&self, ask: &HandlerAsk, answer: &str) -> Result<(), AnswerFault> {
-        ask.check(answer, |line| self.own_texts.may_be_line(line))
+        ask.check(answer, |line| self.shared.own_texts.may_be_line(line))
     }
 }
 

@@ -155,27 +155,20 @@ impl Settings {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let shell =
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
-        let recall = || {
-            let tool = tools.iter().find(|tool| is_server_tool(tool.as_ref(), RECALL_TOOL))?;
-            Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned(), is_added: false })
-        };
-        let added = || {
-            (!tools.is_empty())
-                .then(|| RetrievalMethod::Tool { name: own_tools::RECALL.name.to_owned(), is_added: true })
-        };
+        let tool = |name: &str, is_added| RetrievalMethod::Tool { name: name.to_owned(), is_added };
+        let of_server = tools.iter().find(|tool| is_server_tool(tool.as_ref(), RECALL_TOOL));
+        let recall = of_server.map(|name| tool(name.as_ref(), false));
         let file = || self.file().filter(|_| offered(&self.reader_tool));
-        let found = || recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
-        let retrieval_method = match self.via {
+        let found = match self.via {
             Via::None => None,
             Via::Retrieve => Some(RetrievalMethod::Retrieve),
-            Via::Mcp => recall(),
+            Via::Mcp | Via::Tool => recall,
             Via::Http => self.http(),
             Via::File => self.file(),
-            Via::Auto => found().or_else(added),
-            Via::Offered => found(),
-            Via::Tool => recall().or_else(added),
+            Via::Auto | Via::Offered => recall.or_else(file).or_else(|| self.http().filter(|_| shell())),
         };
-        retrieval_method.unwrap_or(RetrievalMethod::Unavailable)
+        let added = || (self.adds_tool() && !tools.is_empty()).then(|| tool(own_tools::RECALL.name, true));
+        found.or_else(added).unwrap_or(RetrievalMethod::Unavailable)
     }
 
     fn http(&self) -> Option<RetrievalMethod<'_>> {
@@ -198,11 +191,8 @@ impl Settings {
             Via::File => vec![self.file()],
             Via::Auto | Via::Offered => vec![recall(), self.http(), self.file()],
         };
-        let words = ways
-            .into_iter()
-            .flatten()
-            .map(|retrieval_method| retrieval_method.words(language, PayloadKey::from_bytes([0; 16]), MediaType::Text));
-        words.max_by_key(String::len).unwrap_or_default()
+        let words = |way: RetrievalMethod<'_>| way.words(language, PayloadKey::from_bytes([0; 16]), MediaType::Text);
+        ways.into_iter().flatten().map(words).max_by_key(String::len).unwrap_or_default()
     }
 
     /// Whether the method depends on the tools that a request offers.
@@ -301,18 +291,12 @@ impl RetrievalMethod<'_> {
 
 /// How the sentences begin and end.
 fn around(language: Language) -> (&'static str, char) {
-    match language {
-        Language::En => ("Read it with ", '.'),
-        Language::Zh => ("读取方式：", '。'),
-    }
+    language.choose(("Read it with ", '.'), ("读取方式：", '。'))
 }
 
 /// The sentence that says that a text cannot be read again, because a request offers no way.
 pub fn lost_words(language: Language) -> &'static str {
-    match language {
-        Language::En => "It cannot be read again.",
-        Language::Zh => "无法再次读取。",
-    }
+    language.choose("It cannot be read again.", "无法再次读取。")
 }
 
 /// Whether a text may be such a sentence.

@@ -17,7 +17,7 @@ use crate::recall::own_tools::{CONTROL, RECALL};
 use crate::recall::{RetrievalMethod, Via};
 use crate::span::Span;
 
-/// What asks Anthropic's API for its automatic prompt cache.
+/// The member that asks Anthropic's API for its automatic prompt cache.
 const AUTOMATIC_CACHE: &[u8] = br#""cache_control":{"type":"ephemeral"},"#;
 
 impl<'a> Draft<'a> {

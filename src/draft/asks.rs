@@ -1,4 +1,4 @@
-//! What edits ask of handlers: answers that are known are used, and questions without one are noted for the engine.
+//! The questions of edits to handlers: known answers are used, and the other questions are noted for the engine.
 
 use std::sync::Arc;
 

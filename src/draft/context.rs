@@ -1,4 +1,4 @@
-//! What planning depends on besides the body and the settings.
+//! The inputs of planning besides the body and the settings.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt::Debug;
@@ -12,7 +12,7 @@ use crate::string_index::StringIndex;
 use crate::summary::SummaryIndex;
 use crate::tokens::{Gauge, Meter, factor::Factor};
 
-/// What planning depends on besides the body and the settings.
+/// The inputs of planning besides the body and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanContext<'a> {
     /// The index of the long strings of the body.
@@ -123,7 +123,7 @@ const FACTOR: &[u8] = b"token factor of ";
 const COLD_PASS: &[u8] = b"cold pass of ";
 
 impl Draft<'_> {
-    /// What counts tokens for the model of this request.
+    /// The counter of tokens for the model of this request.
     pub fn gauge(&self) -> &Gauge {
         self.known.gauge.get_or_init(|| {
             let gauge = self.context.meter.for_model(self.conversation.model.as_deref());
@@ -136,7 +136,7 @@ impl Draft<'_> {
         })
     }
 
-    /// What tokens were counted with, if any were.
+    /// The factor that tokens were counted with, if any were.
     pub(super) fn counted_with(&self) -> Option<CountedWith> {
         let factor = self.known.gauge.get()?.factor;
         let traits = &self.conversation.traits;

@@ -32,7 +32,7 @@ impl Draft<'_> {
         let body_len = self.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
-        let segments = self.prompt_segments();
+        let segments = self.prompt_segments(added_tool.as_ref());
         let counts = self.known.counts.get();
         let tokens_before = counts.map(|counts| counts.base + counts.units.iter().sum::<usize>());
         let tokens_after = counts.map(|_| segments.iter().map(|segment| segment.tokens).sum());
@@ -104,7 +104,7 @@ impl Draft<'_> {
         joined(splice(&self.body.slice(start..end), &splices.iter().map(moved).collect::<Vec<_>>()))
     }
 
-    /// What changes inside a message; `more` goes before what has been decided.
+    /// The changes inside a message; `more` goes before what has been decided.
     fn splices_in(&self, unit: UnitIndex, more: &[Replacement]) -> Vec<Splice> {
         let replacements = self.replacements_with(unit, more);
         let mut splices: Vec<_> = replacements.map(|replacement| replacement.splice.clone()).collect();
@@ -143,7 +143,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What changes in the array, how many elements it has then, and where they are.
+    /// The changes of the array, how many elements it has then, and where they are.
     fn splices(&self) -> (Vec<Splice>, usize, Layout) {
         let inside = self.insertions_inside();
         let (inserted, placed) = self.inserted_elements();
@@ -187,7 +187,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What changes inside an element.
+    /// The changes inside an element.
     pub(super) fn inside(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let units = self.conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let is_array = self.conversation.unit(units.start).is_some_and(|unit| !self.conversation.is_element(unit));
@@ -263,8 +263,7 @@ impl Draft<'_> {
             }
             _ => return None,
         };
-        let is_dropped = matches!(action, Action::Drop { .. });
-        let after = if is_dropped { 0 } else { self.message_tokens(unit) };
+        let after = if let Action::Drop { .. } = action { 0 } else { self.message_tokens(unit) };
         Some(Sizes { before: counts.of(unit)?, after })
     }
 

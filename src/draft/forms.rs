@@ -89,10 +89,8 @@ impl Draft<'_> {
     /// Replaces images, files and sound for a form: of messages of the user that the model has answered, of results that
     /// report an error, or of all messages and results.
     fn clear_media(&mut self, form: Form) {
-        let (en, zh) = match form {
-            Form::SmallImages => (", larger than the API accepts", "，超过接口上限"),
-            _ => ("", ""),
-        };
+        let why = self.language.choose(", larger than the API accepts", "，超过接口上限");
+        let why = if form == Form::SmallImages { why } else { "" };
         let mut contents = self.contents();
         contents.retain(|_, (unit, is_result)| match form {
             Form::TextOnlyErrors => *is_result && dialect::is_error_result(self.body, self.span(*unit)),
@@ -109,8 +107,8 @@ impl Draft<'_> {
             let (len, media) = (source.name.len, source.name.media.unwrap_or(MediaType::Text));
             let (how, name) = (self.retrieval_words(source.name.key, media), media.name());
             let words = match self.language {
-                Language::En => format!("[Cleared: {name} of {len} bytes{en}. {how}"),
-                Language::Zh => format!("[已清除：{name}，{len} 字节{zh}。{how}"),
+                Language::En => format!("[Cleared: {name} of {len} bytes{why}. {how}"),
+                Language::Zh => format!("[已清除：{name}，{len} 字节{why}。{how}"),
             };
             let cut = TextCut { from: 0, to: len, words: words.trim_end().to_owned() + "]" };
             let mut proposed = ProposedEdit::new(unit, None);

@@ -7,6 +7,7 @@ use std::{cell::OnceCell, iter};
 use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Insertion, Row};
 use crate::conversation::{BlockIndex, Fingerprints, Unit, UnitIndex};
+use crate::dialect::BytesAt;
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
 use crate::raw::lossy;
@@ -108,10 +109,10 @@ impl Draft<'_> {
     }
 
     /// The text that the model reads, in order, if tokens were asked for: beside the messages, then each message.
-    pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
+    pub(super) fn prompt_segments(&self, added_tools: Option<&BytesAt>) -> Vec<PromptSegment> {
         let Some(counts) = self.known.counts.get() else { return Vec::new() };
         let tools = self.conversation.tools.map_or(&[][..], |tools| tools.of(self.body));
-        let added = self.added_tools().map(|tools| [b"[", tools.bytes.get(1..).unwrap_or_default(), b"]"].concat());
+        let added = added_tools.map(|tools| [b"[", tools.bytes.get(1..).unwrap_or_default(), b"]"].concat());
         let fingerprint = Fingerprint::of(tools);
         let fingerprint = added.as_deref().map_or(fingerprint, |added| fingerprint.then(Fingerprint::of(added)));
         let added = added.map_or(0, |added| self.dialect.tokens(self.gauge(), Countable::Tools, &added));

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::{Draft, Label};
 use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
-use crate::language::Language;
 
 impl Draft<'_> {
     /// Whether something stands between a result and the unit that it would be moved after which nothing moves across.
@@ -31,10 +30,7 @@ impl Draft<'_> {
     }
 
     fn text_for_removed_result(&self) -> &'static str {
-        match self.language {
-            Language::En => "[A tool result was moved or removed here.]",
-            Language::Zh => "[此处的工具结果已被移动或移除。]",
-        }
+        self.language.choose("[A tool result was moved or removed here.]", "[此处的工具结果已被移动或移除。]")
     }
 
     /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
@@ -83,10 +79,7 @@ impl Draft<'_> {
         if self.batches.is_empty() || !self.dialect.facts().alternates {
             return;
         }
-        let text = match self.language {
-            Language::En => "[Tool calls were removed here.]",
-            Language::Zh => "[此处的工具调用已被移除。]",
-        };
+        let text = self.language.choose("[Tool calls were removed here.]", "[此处的工具调用已被移除。]");
         let mut rows = self.rows();
         rows.retain(|row| row.role != Role::Tool);
         let next = rows.iter().skip(1).map(|next| Some(next.role)).chain([None]);

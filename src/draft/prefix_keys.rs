@@ -13,8 +13,8 @@ use crate::summary::{NoSummaries, Summary, SummaryState};
 /// The keys of the prefixes of one conversation. A prefix begins after the instructions and ends after an element.
 #[derive(Clone, Debug)]
 pub struct PrefixKeys {
-    /// The key of the empty prefix.
-    scope: ChainKey,
+    /// The key of the empty prefix, which all conversations of the same caller, model and settings share.
+    pub(crate) scope: ChainKey,
     /// The first unit, and its element.
     start: UnitIndex,
     first: usize,
@@ -24,7 +24,8 @@ pub struct PrefixKeys {
     known: Vec<(UnitIndex, SummaryState)>,
     /// The longest one with a summary, if that has to be loaded.
     load: Option<ChainKey>,
-    applied: Option<AppliedSummary>,
+    /// The longest prefix with a loaded summary.
+    pub(crate) applied: Option<AppliedSummary>,
 }
 
 /// The summary in use, and the units that it replaces.
@@ -32,7 +33,7 @@ pub struct PrefixKeys {
 pub struct AppliedSummary {
     /// The units, and which of them stay beside the summary.
     pub fold: Fold,
-    /// What represents the others.
+    /// The summary of the others.
     pub summary: Arc<Summary>,
 }
 
@@ -93,11 +94,6 @@ impl PrefixKeys {
         prefix_keys
     }
 
-    /// The key of the empty prefix, which all conversations of the same caller, model and settings share.
-    pub fn scope(&self) -> ChainKey {
-        self.scope
-    }
-
     /// The name after the second message; none if there is none.
     pub fn root(&self) -> Option<ChainKey> {
         self.names.get(ROOT - 1).copied()
@@ -115,11 +111,6 @@ impl PrefixKeys {
     /// The key of the prefix that ends before an element.
     pub fn name(&self, end: ElementIndex) -> Option<ChainKey> {
         self.names.get(end.get().checked_sub(self.first + 1)?).copied()
-    }
-
-    /// The longest prefix with a loaded summary.
-    pub fn applied(&self) -> Option<&AppliedSummary> {
-        self.applied.as_ref()
     }
 
     /// The prefixes that are longer than what is summarised, from the longest on: where they end, and their summary state.
@@ -153,7 +144,7 @@ impl<'a> Draft<'a> {
     pub fn apply_summary(&mut self, edit: Label, whole: &'a Conversation<'a>, prefix_keys: PrefixKeys) {
         self.whole = whole;
         self.need = prefix_keys.load.map(Need::Load);
-        if let Some(AppliedSummary { fold, summary }) = prefix_keys.applied() {
+        if let Some(AppliedSummary { fold, summary }) = &prefix_keys.applied {
             let json = self.dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
             let change = Some(self.record_summary(edit, fold.place(), json.len(), summary.transcript));
@@ -174,7 +165,7 @@ impl<'a> Draft<'a> {
         ParsedRequest { conversation: self.whole, ..self.request() }
     }
 
-    /// What sets names of this kind apart, and those of conversations with one model.
+    /// The scope of names of this kind, for conversations with one model.
     fn scope(&self, kind: &[u8]) -> Vec<u8> {
         [kind, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
     }
@@ -268,6 +259,6 @@ impl<'a> Draft<'a> {
 
     /// The summary that is in the place of messages.
     pub(super) fn applied(&self) -> Option<&AppliedSummary> {
-        self.known.prefix_keys.get().and_then(PrefixKeys::applied)
+        self.known.prefix_keys.get()?.applied.as_ref()
     }
 }

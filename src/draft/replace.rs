@@ -1,4 +1,4 @@
-//! Texts inside messages, and what is put in their place.
+//! Texts inside messages, and their replacements.
 //!
 //! An edit asks for a [`ProposedEdit`] first, which says what would change, and then [`Draft::apply`]s it or not.
 
@@ -20,7 +20,7 @@ use crate::tokens::Countable;
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     pub(super) span: Span,
-    /// What is different: all of it, or a part between two ends that stay where they are.
+    /// The part that differs: all of the value, or a part between two ends that stay where they are.
     pub(super) splice: Splice,
     /// The fingerprint of the value that is there now.
     pub(super) fingerprint: Fingerprint,
@@ -46,11 +46,13 @@ pub struct ReplaceOptions {
 /// The replacements in one unit that an edit could make, before it decides.
 #[derive(Debug)]
 pub struct ProposedEdit {
-    pub(super) unit: UnitIndex,
+    /// The message that it is about.
+    pub(crate) unit: UnitIndex,
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
-    pub(super) why: Option<Stale>,
+    /// The change of the file that the result was read from, if the edit is made because of it.
+    pub(crate) why: Option<Stale>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -62,7 +64,7 @@ pub enum NotApplicable {
     NotSmaller,
 }
 
-/// What an edit would do to a text, or why nothing.
+/// A proposed edit, or why there is none.
 pub(super) type Proposed = Result<ProposedEdit, NotApplicable>;
 
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
@@ -97,7 +99,7 @@ impl Replacement {
         [head, with, Span { start: span.end, end }.of(body)].concat().into()
     }
 
-    /// Returns what the value says that is there now, if that is a string.
+    /// The text of the value that is there now, if that is a string.
     pub(super) fn text(&self, body: &[u8]) -> String {
         let json = self.value(body);
         strings::text(&json, Span { start: 0, end: json.len() }).unwrap_or_default().into_owned()
@@ -116,20 +118,9 @@ impl ProposedEdit {
         Self { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None }
     }
 
-    /// The message that it is about.
-    pub fn unit(&self) -> UnitIndex {
-        self.unit
-    }
-
     /// The names of what it takes out and stores.
     pub fn stored(&self) -> impl Iterator<Item = PayloadKey> {
         self.replacements.iter().filter_map(|replacement| replacement.stored).map(|name| name.key)
-    }
-
-    /// The same, made because of what has happened to the file that the result was read from.
-    #[must_use]
-    pub fn because(self, why: Option<Stale>) -> Self {
-        Self { why, ..self }
     }
 }
 
@@ -293,7 +284,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
+    /// Applies a proposed edit. It replaces the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let unit = proposed.unit;
@@ -352,17 +343,13 @@ impl Draft<'_> {
     pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, at: Span, with: Bytes) -> bool {
         let before = self.replacements.range(..=at.end).next_back();
         let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
-        if is_taken || !self.stands(unit) {
-            return false;
-        }
-        let change = self.about(edit, action, unit, None);
-        let change = Some(self.record(change, at.len(), with.len()));
-        self.replacements.insert(at.start, Replacement { change, ..Replacement::whole(at, with, None) });
-        self.known.tokens_now.borrow_mut().remove(&unit);
-        true
+        let bytes = Sizes { before: at.len(), after: with.len() };
+        let replacements = vec![Replacement::whole(at, with, None)];
+        let proposed = ProposedEdit { replacements, bytes, ..ProposedEdit::new(unit, None) };
+        !is_taken && self.apply_to_any(edit, action, proposed)
     }
 
-    /// Takes back what was written on a message, and that it was.
+    /// Takes back all replacements in a message, and revokes their changes.
     pub(super) fn undo_replacements(&mut self, unit: UnitIndex) {
         let Span { start, end } = self.span(unit);
         while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {

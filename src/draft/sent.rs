@@ -13,6 +13,8 @@
 use std::cell::OnceCell;
 use std::fmt::Debug;
 
+use strum::VariantArray as _;
+
 use super::{Draft, LookUp, Pass, PrefixKeys, ReasoningMode};
 use crate::conversation::{ElementIndex, Unit, UnitIndex};
 use crate::payload::ChainKey;
@@ -74,19 +76,12 @@ struct FoundFact {
     fact: SentFact,
 }
 
-const FACTS: [(SentFact, &[u8]); 4] = [
-    (SentFact::Filtered, b"filtered"),
-    (SentFact::Cleared, b"cleared"),
-    (SentFact::ClearedAll, b"cleared all"),
-    (SentFact::Stripped, b"stripped"),
-];
-
 /// Sets these names apart from those of summaries.
 const SCOPE: &[u8] = b"sent of ";
 
 /// The names for a conversation of which something is known, and for a request in which something was done or that was edited.
-const ANY: &[u8] = b"any";
-const EDITED: &[u8] = b"edited";
+const ANY: &str = "any";
+const EDITED: &str = "edited";
 
 // === what edits read ===
 
@@ -238,8 +233,8 @@ impl Draft<'_> {
         let places = (0..=self.whole.elements.len()).filter_map(|end| Some((end, self.beginning(end)?)));
         let places = places.filter(|(_, beginning)| index.has(self.fact_name(*beginning, ANY)));
         let facts = places.flat_map(|(end, beginning)| {
-            let is_here = move |tag: &[u8]| index.has(self.fact_name(beginning, tag));
-            FACTS.iter().filter(move |(_, tag)| is_here(tag)).map(move |(fact, _)| (end, *fact))
+            let is_here = move |fact: &&SentFact| index.has(self.fact_name(beginning, (*fact).into()));
+            SentFact::VARIANTS.iter().filter(is_here).map(move |fact| (end, *fact))
         });
         facts.collect()
     }
@@ -333,20 +328,19 @@ impl Draft<'_> {
         self.context.keys.answer(self.context.caller, &[&[b"sent".as_slice()], parts].concat())
     }
 
-    fn fact_name(&self, beginning: ChainKey, tag: &[u8]) -> ChainKey {
-        self.sent_key(&[beginning.as_bytes(), tag, &[]])
+    fn fact_name(&self, beginning: ChainKey, tag: &str) -> ChainKey {
+        self.sent_key(&[beginning.as_bytes(), tag.as_bytes(), &[]])
     }
 
     fn form_names(&self, beginning: ChainKey, form: ChainKey) -> [ChainKey; 2] {
-        let exactly = self.sent_key(&[beginning.as_bytes(), EDITED, form.as_bytes()]);
+        let exactly = self.sent_key(&[beginning.as_bytes(), EDITED.as_bytes(), form.as_bytes()]);
         [self.fact_name(beginning, EDITED), exactly]
     }
 
     /// The names of what was done at a model call.
     fn fact_names(&self, model_call: UnitIndex, fact: SentFact) -> Option<[ChainKey; 2]> {
         let beginning = self.beginning(self.original_element(model_call))?;
-        let (_, tag) = FACTS.iter().find(|(known, _)| *known == fact)?;
-        Some([ANY, tag].map(|tag| self.fact_name(beginning, tag)))
+        Some([ANY, fact.into()].map(|tag| self.fact_name(beginning, tag)))
     }
 
     /// Those of some names that are to be stored, with the one that says that something is known of the conversation.

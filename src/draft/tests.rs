@@ -280,7 +280,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
         let [instructions, gone, kept] =
             [0, 3, 2].map(|unit| draft.propose_result(UnitIndex::new(unit), ANY, |text| Some(shorter(text))).unwrap());
-        assert_eq!(kept.unit(), UnitIndex::new(2));
+        assert_eq!(kept.unit, UnitIndex::new(2));
         assert!(!draft.apply("e", Action::Truncate { message: 0 }, instructions));
         assert!(draft.drop_result("e", UnitIndex::new(3)));
         assert!(!draft.apply("e", Action::Truncate { message: 3 }, gone));
@@ -300,7 +300,7 @@ fn what_is_not_to_be_touched_is_not_replaced() {
         let body = Bytes::from(format!(r#"{{"messages":[{{"role":"user"}},{called}{rest}]}}"#));
         let (made, _) = draft(&body, Offload::Possible, |draft| {
             let proposed = draft.propose_input(BlockIndex::new(0), ANY).unwrap();
-            assert_eq!(proposed.unit(), UnitIndex::new(1));
+            assert_eq!(proposed.unit, UnitIndex::new(1));
             draft.apply("e", Action::ClearInput { message: 1 }, proposed)
         });
         assert_eq!(made, cleared, "{rest}");

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::{Draft, Inserted, InsertionIndex, Row, RowElement};
 use crate::conversation::{BlockIndex, ElementIndex, Pairing, Role, Unit, UnitIndex, index::index};
 
-/// How a text begins that Claude Code adds to what the user says, behind tool results too.
+/// The beginning of a text that Claude Code adds to the user's words, and after tool results.
 const REMINDER: &[u8] = b"\"<system-reminder>";
 
 index! {
@@ -41,7 +41,7 @@ impl Row {
 }
 
 impl Draft<'_> {
-    /// What happened, in order, as the edits so far would have left it at each model call.
+    /// The events of the conversation in order, as the edits so far would have left it at each model call.
     pub fn timeline(&self) -> Vec<TimelineEvent> {
         let (conversation, pairing) = (self.conversation, self.pairing());
         let mut calls = conversation.model_calls();
@@ -142,7 +142,7 @@ type Insertions = HashMap<RowKey, InsertionIndex>;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum RowKey {
     Unit(UnitIndex),
-    /// What replaces the result of the call that is this block.
+    /// The replacement of the missing result of the call that is this block.
     MissingResultOf(Option<BlockIndex>),
 }
 
@@ -196,8 +196,8 @@ pub struct Tally<'t, 'd> {
     /// How many messages have come, those that are not there any more among them.
     pub(crate) n_came: usize,
     rows: Vec<TrackedRow>,
-    /// By the first of the units that leave with them.
-    callers: HashMap<UnitIndex, DroppedCalls>,
+    /// The calls that have been dropped, and their tokens, by the first of the units that leave with them.
+    callers: HashMap<UnitIndex, (usize, usize)>,
     /// How many units of each element are there, where that has more than one.
     elements: HashMap<RowElement, usize>,
     /// The tokens of the reasoning that has left units.
@@ -212,13 +212,6 @@ struct TrackedRow {
     /// How many fewer it and its call have now.
     freed: usize,
     is_here: bool,
-}
-
-/// The calls that have been dropped from a message.
-#[derive(Clone, Copy, Debug, Default)]
-struct DroppedCalls {
-    n_calls: usize,
-    tokens: usize,
 }
 
 impl<'t, 'd> Tally<'t, 'd> {
@@ -334,7 +327,7 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// Whether other units may be in the same element.
     fn shares_element(&self, row: &Row) -> bool {
         let RowElement::Original(element) = row.element else { return false };
-        self.draft.conversation().element(element).is_some_and(|element| UnitIndex::numbers(&element.units).len() > 1)
+        self.draft.conversation.element(element).is_some_and(|element| UnitIndex::numbers(&element.units).len() > 1)
     }
 
     /// Counts a call that leaves or is back, and what leaves with the last call of its units.
@@ -342,15 +335,15 @@ impl<'t, 'd> Tally<'t, 'd> {
         let tokens = if self.counts { self.draft.call_tokens(call, &[]) } else { 0 };
         let units = self.draft.leaves_with(call);
         if !is_back {
-            let left = self.callers.entry(units.start).or_default();
-            (left.n_calls, left.tokens) = (left.n_calls + 1, left.tokens + tokens);
+            let (n_left, left_tokens) = self.callers.entry(units.start).or_default();
+            (*n_left, *left_tokens) = (*n_left + 1, *left_tokens + tokens);
         }
         let (rest, n_elements) = self.rest(&units).unwrap_or_default();
         if is_back {
             self.tokens += tokens + rest;
             self.n_messages += n_elements;
-            let left = self.callers.entry(units.start).or_default();
-            (left.n_calls, left.tokens) = (left.n_calls.saturating_sub(1), left.tokens.saturating_sub(tokens));
+            let (n_left, left_tokens) = self.callers.entry(units.start).or_default();
+            (*n_left, *left_tokens) = (n_left.saturating_sub(1), left_tokens.saturating_sub(tokens));
         } else {
             self.tokens = self.tokens.saturating_sub(tokens + rest);
             self.n_messages = self.n_messages.saturating_sub(n_elements);
@@ -360,15 +353,15 @@ impl<'t, 'd> Tally<'t, 'd> {
     /// The tokens that units which called have beside their calls, and their elements, if they leave with the last of
     /// the calls.
     fn rest(&self, units: &Range<UnitIndex>) -> Option<(usize, usize)> {
-        let left = self.callers.get(&units.start)?;
-        let conversation = self.draft.conversation();
+        let (n_left, left_tokens) = self.callers.get(&units.start)?;
+        let conversation = self.draft.conversation;
         let stays = !self.draft.leave_whole(units) && self.draft.speaks(units.start);
-        if left.n_calls < conversation.block_range(units.clone()).len() || stays {
+        if *n_left < conversation.block_range(units.clone()).len() || stays {
             return None;
         }
         let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
         let reasoning: usize = UnitIndex::each(units).filter_map(|unit| self.reasoning.get(&unit)).sum();
         let elements = ElementIndex::each(&conversation.elements_of(units.clone()));
-        Some((all.saturating_sub(left.tokens + reasoning), elements.len()))
+        Some((all.saturating_sub(left_tokens + reasoning), elements.len()))
     }
 }

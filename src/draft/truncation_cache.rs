@@ -51,7 +51,7 @@ impl Weighter<Key, CachedEdit> for Weight {
 }
 
 impl Draft<'_> {
-    /// What decides, besides a text, whether its replacement is smaller.
+    /// The facts that decide, besides a text, whether its replacement is smaller.
     pub fn basis(&self) -> impl Hash + use<'_> {
         let model = self.conversation.model.as_deref();
         (model, self.gauge().factor, self.retrieval_method(), self.lacks_way())

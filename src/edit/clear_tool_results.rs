@@ -44,13 +44,10 @@
 use std::sync::Arc;
 
 use self::regrets::CallCache;
-use self::rent::Rent;
 use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::own_texts::OwnTexts;
-use super::tools::Tools;
-use super::trigger::{Keep, Limits, Moment, Part};
-use super::{Edit, Handlers, Language, SharedSettings, names};
-use crate::dialect::marks_an_hour;
+use super::trigger::{Moment, Part};
+use super::{Edit, SharedSettings, names};
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
 use crate::plan::{Action, SkipReason, Stale};
@@ -85,31 +82,13 @@ const LABEL: &str = "clear";
 #[derive(Debug)]
 pub struct ClearToolResults {
     settings: Settings,
-    tools: Tools,
-    own_texts: OwnTexts,
+    shared: Arc<SharedSettings>,
     prices: PriceList,
     media_limits: Option<&'static MediaLimits>,
     calls: CallCache,
-    language: Language,
-    handlers: Handlers,
 }
 
-/// When a pass is made of one request.
-struct Rules {
-    /// The conditions that hold for a pass anywhere.
-    limits: Limits,
-    /// The conditions for a pass where a user's turn begins, if they differ.
-    turn: Option<Limits>,
-    /// The fewest tokens that a pass frees where their price does not decide.
-    at_least: usize,
-    /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
-    nearly_full: Option<usize>,
-    /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
-    prompt_limit: Option<usize>,
-    keep: Keep,
-}
-
-/// What clearing one result and the arguments of its call would do.
+/// The edits that clear one result and the arguments of its call.
 #[derive(Debug, Default)]
 struct Clearing {
     result: Option<ProposedEdit>,
@@ -122,19 +101,10 @@ struct Clearing {
 
 impl ClearToolResults {
     /// The edit with its settings and the prices at the upstream.
-    pub fn new(settings: &Settings, prices: PriceList, common: SharedSettings<'_>) -> Self {
-        let SharedSettings { tools, own_texts, language, handlers, .. } = common;
+    pub fn new(settings: &Settings, prices: PriceList, shared: &Arc<SharedSettings>) -> Self {
         let media_limits = MediaLimits::of_host(&prices.upstream).filter(|_| settings.clear_media);
-        Self {
-            media_limits,
-            handlers: Handlers::new(handlers, settings.handler.as_deref()),
-            prices,
-            calls: CallCache::default(),
-            settings: settings.clone(),
-            tools: tools.clone(),
-            own_texts: own_texts.clone(),
-            language,
-        }
+        let (shared, calls) = (Arc::clone(shared), CallCache::default());
+        Self { settings: settings.clone(), shared, prices, media_limits, calls }
     }
 
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
@@ -142,28 +112,9 @@ impl ClearToolResults {
         if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
     }
 
-    /// When a pass is made, and the rent that decides if prices do.
-    fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
-        let (moment, at_least) = (self.settings.moment(), self.settings.at_least());
-        let by_price = at_least == Some(AtLeast::Auto);
-        let model = draft.conversation().model.as_deref();
-        let prices = by_price.then(|| self.prices.of_request(model, marks_an_hour(draft.body())));
-        let prices = prices.filter(|prices| !prices.read.is_free());
-        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
-        let at_least = match at_least {
-            Some(AtLeast::Tokens(tokens)) => tokens,
-            Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,
-        };
-        let turn = (moment == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
-        let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
-        let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
-        let keep = self.settings.keep.resolved(draft);
-        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), keep }, rent)
-    }
-
     /// Whether results of a tool may be cleared.
     fn clears(&self, tool: &str) -> bool {
-        let own = self.tools.find(tool, |settings| settings.clear);
+        let own = self.shared.tools.find(tool, |settings| settings.clear);
         own.unwrap_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool))
     }
 
@@ -178,18 +129,19 @@ impl ClearToolResults {
     /// The handler that is asked about a result.
     fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&Arc<str>> {
         let tool = draft.tool_of(row.call);
-        self.handlers.of_tool(|| self.tools.find(tool, |settings| settings.clear_handler.clone()))
+        let of_tool = || self.shared.tools.find(tool, |settings| settings.clear_handler.clone());
+        self.shared.handler(self.settings.handler.as_deref(), of_tool)
     }
 
     /// The placeholder of a text, an image or a file of a tool.
     fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
-        let OwnTexts { cleared, cleared_media, .. } = &self.own_texts;
+        let OwnTexts { cleared, cleared_media, .. } = &self.shared.own_texts;
         let placeholder = if text.media.is_some() { cleared_media } else { cleared };
-        placeholder.about(text, tool, "", self.language)
+        placeholder.about(text, tool, "", self.shared.language)
     }
 
-    /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
-    /// is missing, or is left by a handler, keeps its arguments, too.
+    /// The edits that clear one result, with the answer of a handler where one is asked; none if nothing is to be cleared. A call
+    /// whose result is missing, or is left by a handler, keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };
@@ -197,15 +149,15 @@ impl ClearToolResults {
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
             let is_text = text.media.is_none();
-            if is_text && self.own_texts.may_have(text.len, || text.text()) {
-                is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
+            if is_text && self.shared.own_texts.may_have(text.len, || text.text()) {
+                is_missing = text.n_texts == 1 && self.shared.own_texts.may_be_missing(text.text());
                 return None; // it is quoted, or was edited before us
             }
             let mut words = self.words(text, tool);
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
             let decision = match handler.filter(|_| is_text) {
-                Some(_) if self.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
+                Some(_) if self.shared.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
                 Some(handler) => text.decision(Question { edit: NAME, handler, most_bytes }),
                 None => Decision::Default,
             };
@@ -250,9 +202,9 @@ impl ClearToolResults {
         if let Some(why) = draft.skip_reason(Pass::Clear) {
             return draft.skip_change(LABEL, None, why);
         }
-        let (rules, rent) = self.rules(draft, limits);
+        let keep = self.settings.keep.resolved(draft);
         let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
-            Replay::new(self, draft, &rules, rent).run();
+            Replay::new(self, draft, limits, keep).run();
         draft.leave_reasoning_out(reasoning_left);
         for (model_call, fact) in passes {
             match fact {
@@ -262,11 +214,12 @@ impl ClearToolResults {
         }
         draft.report.regrets = regrets;
         for (unit, clearing) in cleared {
-            if let Some(proposed) = clearing.result {
-                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            if let Some(mut proposed) = clearing.result {
+                proposed.why = clearing.why;
+                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed);
             }
             if let Some(proposed) = clearing.input {
-                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
+                draft.apply(LABEL, Action::ClearInput { message: proposed.unit.get() }, proposed);
             }
         }
         if let Some(model_call) = cold_at {

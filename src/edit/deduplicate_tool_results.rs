@@ -19,9 +19,10 @@
 //! edit of it that failed stays whole. If a call is made again after a result with pointers, its results stay whole from then on.
 //! Lines that were left out of one read of a file are not left out of another, until the file is edited.
 
-use std::{borrow::Cow, mem, ops::Range};
+use std::{borrow::Cow, mem, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use self::{
     lines::LineCache,
@@ -31,7 +32,6 @@ use super::{
     Edit, Language, SharedSettings,
     file_use::{self, FileUse},
     names,
-    tools::Tools,
 };
 use crate::{
     conversation::{BlockIndex, UnitIndex},
@@ -44,22 +44,18 @@ mod runs;
 mod windows;
 
 /// `[deduplicate_tool_results]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The fewest lines of a run that becomes a pointer; 0 for no pointers, which is what `policy.goal = "careful"` sets.
     /// Allowed: 0 to 10000.
+    #[default(6)]
     pub min_lines: usize,
     /// The fewest bytes of such a run.
+    #[default(300)]
     pub min_bytes: usize,
     /// Tools whose results get no pointers, by name or pattern: `*` matches any characters, `?` one.
     pub exclude_tools: Vec<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { min_lines: 6, min_bytes: 300, exclude_tools: Vec::new() }
-    }
 }
 
 /// The label of its changes.
@@ -69,29 +65,14 @@ const LABEL: &str = "deduplicate";
 #[derive(Debug)]
 pub struct DeduplicateToolResults {
     settings: Settings,
-    tools: Tools,
-    language: Language,
+    shared: Arc<SharedSettings>,
     lines: LineCache,
     cache: PointerCache,
     proposed: TruncationCache,
 }
 
 /// Words in the result of a failed edit of a file, in lower case.
-const FAILURES: [&str; 13] = [
-    "not found",
-    "no match",
-    "not match",
-    " matches",
-    "could not find",
-    "did not find",
-    "failed to find",
-    "failed to edit",
-    "does not exist in",
-    "no occurrence",
-    "no replacement",
-    "modified since",
-    "not been read",
-];
+const FAILURES: &str = include_str!("deduplicate_tool_results/failures.txt");
 
 /// The longest result that reports a failure.
 const MAX_FAILURE: usize = 4096;
@@ -101,37 +82,28 @@ const MAX_PATH: usize = 200;
 
 impl DeduplicateToolResults {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, SharedSettings { tools, language, .. }: SharedSettings<'_>) -> Self {
-        Self {
-            settings: settings.clone(),
-            tools: tools.clone(),
-            language,
-            lines: LineCache::default(),
-            cache: PointerCache::default(),
-            proposed: TruncationCache::default(),
-        }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        let (lines, cache, proposed) = (LineCache::default(), PointerCache::default(), TruncationCache::default());
+        Self { settings: settings.clone(), shared: Arc::clone(shared), lines, cache, proposed }
     }
 
     /// Whether a result may get pointers.
     fn may_have_pointers(&self, draft: &Draft<'_>, unit: UnitIndex) -> bool {
         let is_excluded = |tool: &str| names::any_fits(&self.settings.exclude_tools, tool);
         let call = draft.pairing().answered_block(unit);
-        call.is_some_and(|call| !is_excluded(draft.conversation().tool_name(call))) && !draft.is_recall(unit)
+        call.is_some_and(|call| !is_excluded(draft.conversation.tool_name(call))) && !draft.is_recall(unit)
     }
 
     /// The use that a call makes of files.
     fn file_use(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<FileUse> {
         let arguments = || draft.arguments(call).map(Cow::into_owned);
-        file_use::of_call(&self.tools, draft.conversation().tool_name(call), arguments)
+        file_use::of_call(&self.shared.tools, draft.conversation.tool_name(call), arguments)
     }
 
     /// The pointer to these lines of a result, or of the arguments of a call, from 1 on. The way to the whole text and the end
     /// of the pointer are added later.
     fn words(&self, draft: &Draft<'_>, call: BlockIndex, is_written: bool, lines: Range<usize>) -> String {
-        let tool = match draft.conversation().tool_name(call) {
-            "" => self.language.unnamed_tool(),
-            tool => tool,
-        };
+        let tool = self.shared.language.tool_name(draft.conversation.tool_name(call));
         let path = match self.file_use(draft, call) {
             Some(FileUse::Read { path, .. }) => Some(path),
             Some(FileUse::Edit(paths)) => paths.into_iter().next(),
@@ -139,7 +111,7 @@ impl DeduplicateToolResults {
         };
         let path = path.filter(|path| path.len() <= MAX_PATH && !path.contains(char::is_control));
         let (n, from, to) = (lines.len(), lines.start, lines.end - 1);
-        match self.language {
+        match self.shared.language {
             Language::En => {
                 let of = if is_written { "arguments" } else { "result" };
                 let path = path.map_or_else(String::new, |path| format!(" for {path}"));
@@ -155,19 +127,15 @@ impl DeduplicateToolResults {
 
     /// The end of a pointer, with the way to read the whole text if there is one.
     fn end(&self, how: &str) -> String {
-        match (how, self.language) {
-            ("", _) => "]\n".to_owned(),
-            (how, Language::En) => format!(" The whole result: {how}]\n"),
-            (how, Language::Zh) => format!("完整结果：{how}]\n"),
-        }
+        let whole = self.shared.language.choose(" The whole result: ", "完整结果：");
+        if how.is_empty() { "]\n".to_owned() } else { format!("{whole}{how}]\n") }
     }
 
     /// A result with these pointers, if that makes it smaller.
     fn proposed(&self, draft: &Draft<'_>, unit: UnitIndex, runs: &[Run]) -> Result<ProposedEdit, NotApplicable> {
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let call = draft.pairing().answered_block(unit);
-        let tool = call.map_or("", |call| draft.conversation().tool_name(call));
-        draft.cached(&self.proposed, unit, tool, runs, || {
+        draft.cached(&self.proposed, unit, draft.tool_of(call), runs, || {
             let mut texts = 0..;
             draft.propose_result(unit, options, |text| self.cut(draft, runs, texts.next()?, text))
         })
@@ -194,14 +162,14 @@ impl DeduplicateToolResults {
 fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
     let is_failure = |text: &str| {
         let text = text.to_lowercase();
-        FAILURES.iter().any(|failure| text.contains(failure))
+        FAILURES.lines().any(|failure| text.contains(failure))
     };
     draft.content_len(unit) <= MAX_FAILURE && draft.result_texts(unit).iter().any(|text| is_failure(text))
 }
 
 impl Edit for DeduplicateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
-        let is_elsewhere = draft.conversation().traits.history_elsewhere;
+        let is_elsewhere = draft.conversation.traits.history_elsewhere;
         if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible || is_elsewhere {
             return;
         }

@@ -62,7 +62,7 @@ impl FilterToolCalls {
 impl Edit for FilterToolCalls {
     fn apply(&self, draft: &mut Draft<'_>) {
         let Some(max) = self.settings.max_tool_calls else { return };
-        if draft.conversation().blocks.len() <= max {
+        if draft.conversation.blocks.len() <= max {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Filter) {

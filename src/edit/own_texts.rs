@@ -61,53 +61,38 @@ impl OwnTexts {
 /// A text with places for values, which are written as names in braces.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    pieces: Vec<TemplatePart>,
-}
-
-#[derive(Clone, Debug)]
-enum TemplatePart {
-    Text(String),
-    Value(&'static str),
+    /// Each value, with the text between it and the one before.
+    values: Vec<(String, &'static str)>,
+    /// The text after the last value.
+    end: String,
 }
 
 impl Template {
     /// Reads a template. Braces around anything but one of `names` are text.
     pub(super) fn new(template: &str, names: &[&'static str]) -> Self {
-        let mut pieces = Vec::new();
-        let mut text = String::new();
-        let mut rest = template;
-        while let Some(next) = rest.chars().next() {
-            let behind = |name: &str| rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}');
-            let Some((name, behind)) = names.iter().find_map(|name| Some((name, behind(name)?))) else {
-                text.push(next);
-                rest = rest.split_at(next.len_utf8()).1;
-                continue;
-            };
-            if !text.is_empty() {
-                pieces.push(TemplatePart::Text(std::mem::take(&mut text)));
+        let text = |from: usize, to: usize| template.get(from..to).unwrap_or_default().to_owned();
+        let (mut values, mut from) = (Vec::new(), 0);
+        for (at, brace) in template.match_indices('{') {
+            let behind = |name: &str| template.get(at + brace.len()..)?.strip_prefix(name)?.strip_prefix('}');
+            if let Some((name, behind)) = names.iter().find_map(|name| Some((name, behind(name)?))) {
+                values.push((text(from, at), *name));
+                from = template.len() - behind.len();
             }
-            pieces.push(TemplatePart::Value(name));
-            rest = behind;
         }
-        if !text.is_empty() {
-            pieces.push(TemplatePart::Text(text));
-        }
-        Self { pieces }
+        Self { values, end: text(from, template.len()) }
     }
 
     /// The text with its values, which are not looked at again. An empty value takes along the space before it.
     pub(super) fn fill<'v>(&self, value: impl Fn(&str) -> &'v str) -> String {
         let mut filled = String::new();
-        for piece in &self.pieces {
-            match piece {
-                TemplatePart::Text(text) => filled.push_str(text),
-                TemplatePart::Value(name) => match value(name) {
-                    "" if filled.ends_with(' ') => drop(filled.pop()),
-                    value => filled.push_str(value),
-                },
+        for (text, name) in &self.values {
+            filled.push_str(text);
+            match value(name) {
+                "" if filled.ends_with(' ') => drop(filled.pop()),
+                value => filled.push_str(value),
             }
         }
-        filled
+        filled + &self.end
     }
 
     /// The same about a text of a result, of which `left_out` bytes are left out.
@@ -115,8 +100,7 @@ impl Template {
         let (handle, how) = text.retrieval();
         let bytes = text.len.to_string();
         self.fill(|place| match place {
-            "tool_name" if tool.is_empty() => language.unnamed_tool(),
-            "tool_name" => tool,
+            "tool_name" => language.tool_name(tool),
             "left_out" => left_out,
             "bytes" => &bytes,
             "media_type" => text.media.unwrap_or(MediaType::Text).name(),
@@ -128,70 +112,40 @@ impl Template {
     /// Whether a text may be this one, filled in: it has what stands between the values, and up to the first one that may be
     /// anything, numbers and handles where they must be. A template that has none of them is never recognised.
     pub(super) fn may_have_made(&self, text: &str) -> bool {
-        let mut rest = text;
-        let mut any = self.pieces.is_empty();
+        let (mut rest, mut any) = (text, self.values.is_empty());
         // Whether a value of any length precedes `rest`, and whether one has anywhere.
         let (mut open, mut was_open) = (false, false);
-        let last = self.pieces.len().saturating_sub(1);
-        for (n, piece) in self.pieces.iter().enumerate() {
-            let literal = match piece {
-                // An empty value has taken a space along.
-                TemplatePart::Text(literal) if n < last => literal.trim_end_matches(' '),
-                TemplatePart::Text(literal) => literal,
-                TemplatePart::Value(name) => {
-                    match value_at(name, rest) {
-                        Start::Known { behind } if !was_open => {
-                            any |= behind.len() < rest.len();
-                            rest = behind;
-                        }
-                        Start::Absent if !was_open => return false,
-                        _ => {
-                            any |= *name == "how" && recall::may_be_words(rest);
-                            (open, was_open) = (true, true);
-                        }
-                    }
-                    continue;
-                }
-            };
-            if literal.is_empty() {
-                continue;
+        for (literal, name) in &self.values {
+            let literal = literal.trim_end_matches(' '); // an empty value has taken a space along
+            if !literal.is_empty() {
+                let behind = || if open { Some(rest.split_once(literal)?.1) } else { rest.strip_prefix(literal) };
+                let Some(behind) = behind() else { return false };
+                (any, rest, open) = (true, behind, false);
             }
-            let behind = match (open, n == last) {
-                (false, _) => rest.strip_prefix(literal),
-                (true, true) => rest.ends_with(literal).then_some(""),
-                (true, false) => rest.split_once(literal).map(|(_, behind)| behind),
-            };
-            let Some(behind) = behind else { return false };
-            (any, rest, open) = (true, behind, false);
+            if was_open || !matches!(*name, "bytes" | "left_out" | "handle") {
+                any |= *name == "how" && recall::may_be_words(rest);
+                (open, was_open) = (true, true);
+            } else {
+                let Some(behind) = behind_value(name, rest) else { return false };
+                any |= behind.len() < rest.len();
+                rest = behind;
+            }
         }
-        any && (open || rest.is_empty())
+        let is_end = if open { rest.ends_with(&self.end) } else { rest == self.end };
+        is_end && (any || !self.end.is_empty())
     }
 }
 
-/// The beginning of a text that has a value in it.
-enum Start<'t> {
-    /// The value, before this.
-    Known { behind: &'t str },
-    /// Not the value.
-    Absent,
-    /// Perhaps the value, which may be anything.
-    Any,
-}
-
-fn value_at<'t>(name: &str, text: &'t str) -> Start<'t> {
+/// The rest of a text that begins with a number or a handle; none if it does not.
+fn behind_value<'t>(name: &str, text: &'t str) -> Option<&'t str> {
     let value = text.trim_start_matches(' ');
-    match name {
-        "bytes" | "left_out" => match value.trim_start_matches(|c: char| c.is_ascii_digit()) {
-            behind if behind.len() < value.len() => Start::Known { behind },
-            _ => Start::Absent,
-        },
+    if name == "handle" {
         // Of what is not stored it is empty.
-        "handle" => match value.split_at_checked(HANDLE_LEN) {
-            Some((handle, behind)) if handle.parse::<PayloadKey>().is_ok() => Start::Known { behind },
-            _ => Start::Known { behind: text },
-        },
-        _ => Start::Any,
+        let handle = value.split_at_checked(HANDLE_LEN).filter(|(handle, _)| handle.parse::<PayloadKey>().is_ok());
+        return Some(handle.map_or(text, |(_, behind)| behind));
     }
+    let behind = value.trim_start_matches(|c: char| c.is_ascii_digit());
+    (behind.len() < value.len()).then_some(behind)
 }
 
 #[cfg(test)]
@@ -322,8 +276,7 @@ mod tests {
                 "handle" => handle,
                 _ => &how,
             });
-            let is_seen = !template.pieces.iter().any(|piece| matches!(piece, TemplatePart::Value("tool_name")))
-                || text.starts_with("12");
+            let is_seen = !template.values.iter().any(|(_, name)| *name == "tool_name") || text.starts_with("12");
             assert_eq!(template.may_have_made(&text), is_seen, "{text}");
             for other in ["", "bash", "x12", "abcdefghjkmnpqrs012345678", "<12 bytes", "Read it with care."] {
                 assert!(!template.may_have_made(other), "{template:?} {other}");

@@ -28,9 +28,11 @@
 //! One thing changes what was sent before: a real result that arrives late replaces its placeholder.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Handlers, Language, SharedSettings, own_texts::Template};
+use super::{Edit, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
 use crate::dialect::Form;
 use crate::draft::{Draft, Question};
@@ -73,13 +75,11 @@ const MAX_SHOWN: usize = 64;
 impl Settings {
     /// The text that replaces a missing result.
     pub(crate) fn template(&self, language: Language) -> Template {
-        let template = self.template.as_deref().unwrap_or(match language {
-            Language::En => {
-                "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished."
-            }
-            Language::Zh => "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
-        });
-        Template::new(template, &["tool_name", "tool_call_id"])
+        let usual = language.choose(
+            "Tool call {tool_name} ({tool_call_id}) has no result: it was interrupted before it finished.",
+            "工具调用 {tool_name}（{tool_call_id}）没有结果：它在完成之前被中断了。",
+        );
+        Template::new(self.template.as_deref().unwrap_or(usual), &["tool_name", "tool_call_id"])
     }
 }
 
@@ -91,29 +91,21 @@ const LABEL: &str = "patch";
 /// The edit.
 #[derive(Debug)]
 pub struct PatchToolCalls {
-    template: Template,
-    /// The text in place of a missing name or id.
-    unnamed: &'static str,
-    handlers: Handlers,
-    orphans: Orphans,
+    settings: Settings,
+    shared: Arc<SharedSettings>,
 }
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
-        let unnamed = match common.language {
-            Language::En => "unknown",
-            Language::Zh => "未知",
-        };
-        let handlers = Handlers::new(common.handlers, settings.handler.as_deref());
-        Self { template: common.own_texts.missing.clone(), unnamed, handlers, orphans: settings.orphans }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        Self { settings: settings.clone(), shared: Arc::clone(shared) }
     }
 }
 
 impl Edit for PatchToolCalls {
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
-        let renames = draft.conversation().traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
+        let renames = draft.conversation.traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
         let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
@@ -132,10 +124,10 @@ impl Edit for PatchToolCalls {
             if batch != Some(end) {
                 let of_batch = pairing.calls.iter().zip(&answers).skip(n);
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
-                let gathers = draft.conversation().traits.gathers_results;
+                let gathers = draft.conversation.traits.gathers_results;
                 place = gathers.then(|| gathering_place(draft, &pairing, call)).flatten();
-                let first = draft.conversation().unit(start.next());
-                let has_order = first.is_some_and(|first| draft.conversation().is_element(first))
+                let first = draft.conversation.unit(start.next());
+                let has_order = first.is_some_and(|first| draft.conversation.is_element(first))
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { place.unwrap_or(end) });
                 reorders = has_order
@@ -170,7 +162,7 @@ impl Edit for PatchToolCalls {
 
 /// The last result in the element with the first result of a batch, where all its results have to be.
 fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> Option<UnitIndex> {
-    let element = |result: &PairedResult| draft.conversation().unit(result.unit).map(|unit| unit.element);
+    let element = |result: &PairedResult| draft.conversation.unit(result.unit).map(|unit| unit.element);
     let mut results = pairing.run_of(call).iter().filter(|result| result.answers.is_some());
     let first = results.next()?;
     Some(results.take_while(|result| element(result) == element(first)).last().unwrap_or(first).unit)
@@ -179,18 +171,19 @@ fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> O
 impl PatchToolCalls {
     /// Whether a result leaves if it answers no call. One of a repeated id does if each call is to have its own.
     fn drops(&self, result: &PairedResult, renames: bool) -> bool {
-        self.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
+        self.settings.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
     }
 
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
-        let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
-        let text = self.template.fill(|place| {
+        let BlockKind::ToolCall { id, name, .. } = &draft.conversation.block(call)?.kind else { return None };
+        let text = self.shared.own_texts.missing.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
             // Some servers write a signature of thousands of bytes into the id of a call.
             let shown = value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value);
-            if value.is_empty() { self.unnamed } else { shown }
+            if value.is_empty() { self.shared.language.choose("unknown", "未知") } else { shown }
         });
-        let Some(handler) = &self.handlers.of_edit else { return Some(text) };
+        let handler = self.shared.handler(self.settings.handler.as_deref(), || None);
+        let Some(handler) = handler else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());

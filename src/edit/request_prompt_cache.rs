@@ -50,7 +50,7 @@ impl RequestPromptCache {
 
 impl Edit for RequestPromptCache {
     fn apply(&self, draft: &mut Draft<'_>) {
-        if self.is_on && draft.body().len() >= LEAST_BYTES {
+        if self.is_on && draft.body.len() >= LEAST_BYTES {
             draft.request_prompt_cache();
         }
     }

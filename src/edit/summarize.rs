@@ -19,7 +19,7 @@
 //! Instructions at the beginning; what `keep` spares at the end; results that the model has not read yet; the inside of a
 //! round. Without a summary the request goes on as the other edits have left it.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use self::cut::CutPoints;
 use self::frame::Originals;
@@ -61,7 +61,7 @@ const MAX_NAME: usize = 64;
 #[derive(Debug)]
 pub struct Summarize {
     settings: Settings,
-    language: Language,
+    shared: Arc<SharedSettings>,
     /// What sets its summaries apart.
     pub(crate) scope: Scope,
 }
@@ -80,8 +80,9 @@ impl Summarize {
     pub const LABEL: &'static str = "summary";
 
     /// The edit with its settings.
-    pub fn new(settings: &Settings, SharedSettings { language, recall, .. }: SharedSettings<'_>) -> Self {
-        Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        let scope = Scope::of(settings, shared.language, &shared.recall);
+        Self { settings: settings.clone(), shared: Arc::clone(shared), scope }
     }
 
     /// A shorter body is never summarised, unless it is asked for, if the model's window has so many tokens, or is not known.
@@ -100,7 +101,7 @@ impl Summarize {
     /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
     fn cut(&self, draft: &mut Draft<'_>, cuts: &CutPoints<'_>, now: bool) -> Result<(usize, bool), SkipReason> {
         let keep = self.settings.keep.resolved(draft);
-        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation().model.as_deref()));
+        let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation.model.as_deref()));
         let longer: Vec<_> = prefix_keys.longer().map(|(end, known)| (end, known.clone())).collect();
         if !now && longer.iter().any(|(_, known)| matches!(known, SummaryState::CoolingDown)) {
             return Err(SkipReason::NoSummary);
@@ -126,7 +127,7 @@ impl Summarize {
     fn job(&self, draft: &Draft<'_>, cuts: &CutPoints<'_>, place: usize, budget_tokens: usize) -> Option<SummaryJob> {
         let end = match cuts.rows.get(place) {
             Some(row) => row.unit?,
-            None => draft.conversation().next_unit(),
+            None => draft.conversation.next_unit(),
         };
         let units = draft.first_editable..draft.original_unit(end);
         let whole = draft.whole();
@@ -147,14 +148,14 @@ impl Summarize {
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         let read_by = |key| (key, draft.retrieval_words(key, MediaType::Text).into());
         let said = frame::FrameInput {
-            user_texts: originals.user_texts(self.language),
+            user_texts: originals.user_texts(self.shared.language),
             skills: originals.skills(self.settings.preserve_skills.as_ref()),
             transcript: transcript.as_ref().map(|transcript| read_by(transcript.key)),
             gauge: draft.gauge(),
             budget_tokens,
         };
         // What a summary of so many tokens must not lose.
-        let heading = &instruction::words(self.language).names;
+        let heading = &instruction::words(self.shared.language).names;
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
             root: prefix_keys.root()?,
@@ -172,10 +173,10 @@ impl Summarize {
             },
             frame: summary::Frame {
                 names: UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources()),
-                ..frame::frame(&self.settings, self.language, &said)
+                ..frame::frame(&self.settings, self.shared.language, &said)
             },
             transcript,
-            outline: outline(draft, prefix_keys.scope(), covers.clone()),
+            outline: outline(draft, prefix_keys.scope, covers.clone()),
             covers,
         })
     }
@@ -203,8 +204,7 @@ impl Edit for Summarize {
         let limits = self.settings.trigger.limits(draft);
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
-        let begins_turn =
-            self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
+        let begins_turn = self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation.next_unit());
         let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.n_messages_at_most();
         if !now && !early.as_ref().unwrap_or(&limits).hold(draft.n_bytes(), n_messages) {
@@ -217,7 +217,7 @@ impl Edit for Summarize {
         let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
         let size = draft.base_tokens() + tokens.iter().sum::<usize>();
         let holds = |limits: &Limits| limits.hold(size, draft.n_elements(&rows));
-        if !now && !draft.may_pass(draft.conversation().next_unit(), size) {
+        if !now && !draft.may_pass(draft.conversation.next_unit(), size) {
             return;
         }
         let nearly = early.as_ref().is_some_and(holds);
@@ -226,8 +226,8 @@ impl Edit for Summarize {
             return;
         }
         let is_own = |unit: UnitIndex| {
-            let text = draft.conversation().unit(unit).and_then(|unit| draft.request().text(unit));
-            text.is_some_and(|text| frame::is_own(&text, self.language))
+            let text = draft.conversation.unit(unit).and_then(|unit| draft.request().text(unit));
+            text.is_some_and(|text| frame::is_own(&text, self.shared.language))
         };
         let cuts = CutPoints::new(draft, &rows, &tokens, is_own);
         let mut why = SkipReason::NoSummary;

@@ -190,13 +190,11 @@ const FALLBACK: Keep = Keep::Results(3);
 
 impl Keep {
     /// Twice as much of what is not a part of a window.
-    pub(super) fn doubled(self) -> Self {
-        match self {
-            Self::Results(n) => Self::Results(n.saturating_mul(2)),
-            Self::Rounds(n) => Self::Rounds(n.saturating_mul(2)),
-            Self::Tokens(n) => Self::Tokens(n.saturating_mul(2)),
-            Self::Fraction(_) => self,
+    pub(super) fn doubled(mut self) -> Self {
+        if let Self::Results(n) | Self::Rounds(n) | Self::Tokens(n) = &mut self {
+            *n = n.saturating_mul(2);
         }
+        self
     }
 
     /// The same without parts of a window.

@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use self::batch::CutRule;
-use super::own_texts::{OwnTexts, Template};
-use super::tools::{Limits, Tool, Tools, Truncate};
-use super::{Edit, Handlers, Language, SharedSettings, names};
+use super::own_texts::Template;
+use super::tools::{Limits, Tool, Truncate};
+use super::{Edit, Language, SharedSettings, names};
 use crate::conversation::{BlockKind, UnitIndex};
 use crate::draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache};
 use crate::handler::{Decision, MAX_ANSWER};
@@ -68,11 +68,12 @@ pub struct Settings {
 impl Settings {
     /// The text that replaces what is cut out.
     pub(crate) fn template(&self, language: Language) -> Template {
-        let notice = self.notice.as_deref().unwrap_or(match language {
-            Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
-            Language::Zh => "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
-        });
-        Template::new(notice, &["tool_name", "left_out", "bytes", "handle", "how"])
+        let usual = language.choose(
+            "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
+            "\n[此处省略 {left_out} 字节，共 {bytes} 字节。{how}]\n",
+        );
+        let places = ["tool_name", "left_out", "bytes", "handle", "how"];
+        Template::new(self.notice.as_deref().unwrap_or(usual), &places)
     }
 
     /// How long the longest notice is: results cannot be cut to fewer bytes. Names of tools count with 64 bytes, as long as
@@ -97,46 +98,35 @@ const LABEL: &str = "truncate";
 /// The edit.
 #[derive(Debug)]
 pub struct TruncateToolResults {
-    max_bytes: usize,
-    exclude_tools: Vec<String>,
-    reader_tools: Vec<String>,
-    tools: Tools,
-    own_texts: OwnTexts,
-    language: Language,
-    handlers: Handlers,
+    settings: Settings,
+    shared: Arc<SharedSettings>,
     truncation_cache: TruncationCache,
 }
 
 impl TruncateToolResults {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
-        let SharedSettings { tools, own_texts, recall, language, handlers } = common;
-        Self {
-            max_bytes: settings.max_bytes,
-            exclude_tools: settings.exclude_tools.clone(),
-            reader_tools: recall.reader_tools.clone(),
-            tools: tools.clone(),
-            own_texts: own_texts.clone(),
-            language,
-            handlers: Handlers::new(handlers, settings.handler.as_deref()),
-            truncation_cache: TruncationCache::default(),
-        }
+    pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
+        let truncation_cache = TruncationCache::default();
+        Self { settings: settings.clone(), shared: Arc::clone(shared), truncation_cache }
     }
 
     /// A shorter result is never truncated.
     fn least_bytes(&self) -> usize {
-        let of_tools = self.tools.all(|tool| limits(tool)?.max_bytes);
-        of_tools.chain([self.max_bytes]).min().unwrap_or_default()
+        let of_tools = self.shared.tools.all(|tool| limits(tool)?.max_bytes);
+        of_tools.chain([self.settings.max_bytes]).min().unwrap_or_default()
     }
 
     /// When a result of a tool may be cut.
     fn cut_rule(&self, draft: &Draft<'_>, unit: UnitIndex) -> CutRule {
         let tool = draft.tool_of(draft.pairing().answered_block(unit));
-        let own = self.tools.find(tool, |tool| tool.truncate);
+        let own = self.shared.tools.find(tool, |tool| tool.truncate);
         let (is_excluded, reads) = match own {
             Some(Truncate::Whether(whether)) => (!whether, false),
             Some(Truncate::To(_)) => (false, false),
-            None => (names::any_fits(&self.exclude_tools, tool), names::any_fits(&self.reader_tools, tool)),
+            None => (
+                names::any_fits(&self.settings.exclude_tools, tool),
+                names::any_fits(&self.shared.recall.reader_tools, tool),
+            ),
         };
         match (is_excluded || draft.is_for_program(unit), reads || draft.is_recall(unit)) {
             (true, _) => CutRule::Never,
@@ -147,12 +137,13 @@ impl TruncateToolResults {
 
     /// The handler that is asked about a result.
     fn handler(&self, tool: &str) -> Option<&Arc<str>> {
-        self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()))
+        let of_tool = || self.shared.tools.find(tool, |tool| tool.truncate_handler.clone());
+        self.shared.handler(self.settings.handler.as_deref(), of_tool)
     }
 
     /// What a tool says of the length of its results.
     fn limits(&self, tool: &str) -> Limits {
-        let own = |key: fn(Limits) -> Option<usize>| self.tools.find(tool, |tool| limits(tool).and_then(key));
+        let own = |key: fn(Limits) -> Option<usize>| self.shared.tools.find(tool, |tool| limits(tool).and_then(key));
         Limits { max_bytes: own(|of| of.max_bytes), head: own(|of| of.head), tail: own(|of| of.tail) }
     }
 
@@ -186,7 +177,7 @@ impl TruncateToolResults {
         if text.n_bytes <= most || text.len <= most / text.n_texts {
             return None;
         }
-        let is_counted = |len, read: &dyn Fn() -> _| !self.own_texts.may_have(len, read);
+        let is_counted = |len, read: &dyn Fn() -> _| !self.shared.own_texts.may_have(len, read);
         let (n_texts, n_bytes) = *counted.get_or_init(|| text.count_texts(is_counted));
         let share = most / n_texts.max(1);
         let is_short = n_bytes <= most || text.len <= share;
@@ -195,7 +186,7 @@ impl TruncateToolResults {
     }
 
     fn notice(&self, text: &ResultText<'_, '_>, tool: &str, left_out: usize) -> String {
-        self.own_texts.truncated.about(text, tool, &left_out.to_string(), self.language)
+        self.shared.own_texts.truncated.about(text, tool, &left_out.to_string(), self.shared.language)
     }
 
     /// Truncates a result to what the settings say, and to `most` bytes.
@@ -204,7 +195,7 @@ impl TruncateToolResults {
         let limits = self.limits(tool);
         let max_bytes = match self.cut_rule(draft, unit) {
             CutRule::Never => return,
-            CutRule::Usual => limits.max_bytes.unwrap_or(self.max_bytes).min(most.unwrap_or(usize::MAX)),
+            CutRule::Usual => limits.max_bytes.unwrap_or(self.settings.max_bytes).min(most.unwrap_or(usize::MAX)),
             CutRule::LastResort => most.unwrap_or(usize::MAX),
         };
         let length = draft.content_len(unit);
@@ -284,7 +275,7 @@ impl Edit for TruncateToolResults {
         // What came together is not known where calls are missing.
         let has_calls = draft.context.in_place.is_none();
         let shares = if has_calls { batch::shares(draft, |unit| self.cut_rule(draft, unit)) } else { BTreeMap::new() };
-        let conversation = draft.conversation();
+        let conversation = draft.conversation;
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();
             let is_long = share.is_some() || draft.content_len(block.unit) > least;

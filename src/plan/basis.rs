@@ -94,14 +94,16 @@ impl SentFacts {
 }
 
 /// A pass in a request.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum SentFact {
     /// Calls were left out.
     Filtered,
     /// Old results were cleared.
     Cleared,
     /// All results that the model had read were cleared.
+    #[strum(serialize = "cleared all")]
     ClearedAll,
     /// All reasoning so far was left out.
     Stripped,

@@ -33,7 +33,7 @@ pub(super) struct Reasoning {
 impl EndedTurns {
     /// A message came.
     pub(super) fn came(&mut self, draft: &Draft<'_>, number: RowIndex, unit: UnitIndex) {
-        let Some(speaker) = draft.conversation().unit(unit).and_then(|unit| draft.speaker(unit)) else { return };
+        let Some(speaker) = draft.conversation.unit(unit).and_then(|unit| draft.speaker(unit)) else { return };
         if speaker == Role::User && self.last_speaker == Some(Role::Assistant) {
             (self.running, self.ended) = (unit, self.tokens);
         }

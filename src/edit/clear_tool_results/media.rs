@@ -53,14 +53,14 @@ struct Walk {
 impl ClearToolResults {
     /// Clears the oldest images in results where the upstream would refuse them.
     pub(super) fn fit_media(&self, draft: &mut Draft<'_>) {
-        let body = draft.body();
+        let body = draft.body;
         let may_exceed = |limits: &&MediaLimits| {
             body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
         };
         let is_asked = draft.forms.contains(&Form::FewImages) && self.settings.clear_media;
         let learnt = || if is_asked { MediaLimits::of_host(ANTHROPIC) } else { None };
         let Some(limits) = self.media_limits.or_else(learnt).filter(may_exceed) else { return };
-        let conversation = draft.conversation();
+        let conversation = draft.conversation;
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
         let end = conversation.elements.last().map_or(0, |element| element.span.end);
         let images = self.images(draft, limits.side);
@@ -78,7 +78,7 @@ impl ClearToolResults {
 
     /// The images of all messages, in their order.
     fn images(&self, draft: &Draft<'_>, side: usize) -> Vec<Images> {
-        let body = draft.body();
+        let body = draft.body;
         let is_large = |part: &MediaPart<'_>| {
             let data = str::from_utf8(part.data.of(body)).ok();
             data.and_then(Dimensions::in_string).is_some_and(|of| of.width.max(of.height) > side)

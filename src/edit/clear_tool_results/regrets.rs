@@ -25,7 +25,7 @@ const DOUBLES_AT: usize = 2;
 /// How many calls are remembered, in about half a megabyte.
 const MAX_KNOWN: usize = 4 << 10;
 
-/// What calls ask for, by their JSON: one that comes again is not read again.
+/// The content that calls ask for, by their JSON: a call that comes again is not read again.
 #[derive(Debug, SmartDefault)]
 pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint, Arc<KnownCall>>);
 
@@ -33,7 +33,7 @@ pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint,
 struct KnownCall {
     /// The tool and the arguments by value: the order of keys and the spelling count for nothing.
     identity: Fingerprint,
-    /// What its arguments name.
+    /// The handles in its arguments.
     handles: Box<[PayloadKey]>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct RegretWatch {
 impl CallCache {
     /// Returns what a call asks for; none if it is too long.
     fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
-        let written = draft.request().call(call)?.of(draft.body());
+        let written = draft.request().call(call)?.of(draft.body);
         if written.len() > MAX_CALL_BYTES {
             return None;
         }
@@ -63,7 +63,7 @@ impl CallCache {
         }
         let arguments = draft.arguments(call)?;
         let by_value = serde_json::from_str::<Value>(&arguments).map(|value| value.to_string());
-        let tool = Fingerprint::of(draft.conversation().tool_name(call).as_bytes());
+        let tool = Fingerprint::of(draft.conversation.tool_name(call).as_bytes());
         let identity = tool.then(Fingerprint::of(by_value.as_deref().unwrap_or(&arguments).as_bytes()));
         let known = Arc::new(KnownCall { identity, handles: handles_in(&arguments).collect() });
         self.0.insert(written, Arc::clone(&known));

@@ -14,11 +14,12 @@ use super::ended_turns::{EndedTurns, Reasoning};
 use super::reads::Reads;
 use super::regrets::RegretWatch;
 use super::rent::Rent;
-use super::{ClearToolResults, Clearing, Frontier, Rules};
+use super::{AtLeast, ClearToolResults, Clearing, Frontier, NEARLY_FULL, TURN, WORTH_A_PASS};
 use crate::conversation::{Role, UnitIndex};
+use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent};
 use crate::edit::file_use::{self, FileUse};
-use crate::edit::trigger::{Keep, Limits};
+use crate::edit::trigger::{Keep, Limits, Moment};
 use crate::plan::{Regrets, SentFact};
 
 pub(super) mod controls;
@@ -30,7 +31,16 @@ const LEAST_FILE: usize = 200;
 pub(super) struct Replay<'r, 'd> {
     edit: &'r ClearToolResults,
     draft: &'r Draft<'d>,
-    rules: &'r Rules,
+    /// The conditions that hold for a pass anywhere.
+    limits: Limits,
+    /// The conditions for a pass where a user's turn begins, if they differ.
+    turn: Option<Limits>,
+    /// The fewest tokens that a pass frees where their price does not decide.
+    at_least: usize,
+    /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
+    nearly_full: Option<usize>,
+    /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
+    prompt_limit: Option<usize>,
     /// Decides whether a pass pays, where prices do.
     rent: Option<Rent>,
     /// Whether tokens are counted.
@@ -98,23 +108,38 @@ struct WindowItem {
 }
 
 impl<'r, 'd> Replay<'r, 'd> {
-    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
-        let keep = rules.keep;
-        let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let count =
-            count || draft.offers_control || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
+    pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, limits: Limits, keep: Keep) -> Self {
+        let ClearToolResults { settings, prices, .. } = edit;
+        let (by_price, least_tokens) = (settings.at_least() == Some(AtLeast::Auto), limits.least_tokens());
+        let at_least = match settings.at_least() {
+            Some(AtLeast::Tokens(tokens)) => tokens,
+            Some(AtLeast::Auto) | None => least_tokens / WORTH_A_PASS,
+        };
+        let model = draft.conversation.model.as_deref();
+        let prices = by_price.then(|| prices.of_request(model, marks_an_hour(draft.body)));
+        let prices = prices.filter(|prices| !prices.read.is_free());
+        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
+        let turn = (settings.moment() == Moment::Turn && (!by_price || rent.is_some())).then(|| limits.at(TURN));
+        let window = if rent.is_some() || settings.keep_reads > 0 { draft.window() } else { None };
+        let prompt_limit = draft.prompt_limit();
+        let count = limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
+        let count = count || draft.offers_control || rent.is_some() || at_least > 0 || prompt_limit.is_some();
         Self {
             edit,
             draft,
-            rules,
+            limits,
+            turn,
+            at_least,
+            nearly_full: window.map(|window| NEARLY_FULL.of(window)),
+            prompt_limit,
             rent,
             count,
             tally: Tally::new(draft, count),
             read: None,
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
-            reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
-            controls: Controls::new(rules.limits.least_tokens()),
+            reads: Some(settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
+            controls: Controls::new(least_tokens),
             ended_turns: draft.clears_ended_reasoning().then(EndedTurns::default),
             ready: BTreeMap::new(),
             ready_frees: 0,
@@ -196,7 +221,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         };
         let arguments = || self.draft.arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
-        match file_use::of_call(&self.edit.tools, tool, arguments) {
+        match file_use::of_call(&self.edit.shared.tools, tool, arguments) {
             Some(FileUse::Read { .. }) if !is_content() => {}
             Some(file_use) => reads.came(number, file_use),
             None => {}
@@ -215,7 +240,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         // The room for a prompt depends on the answer that this request asks for, so it decides here alone where passes are
         // remembered; the same request may come again, and ask for a longer answer.
         let is_limited = replayed != Replayed::NotMade
-            && (place == self.draft.conversation().next_unit() || !self.draft.sent_index_is_used());
+            && (place == self.draft.conversation.next_unit() || !self.draft.sent_index_is_used());
         let exceeds_prompt_limit = is_limited && self.exceeds_prompt_limit(0);
         let by_rule = replayed == Replayed::ByRule && (self.may_pass(place) || exceeds_prompt_limit);
         let may_pass = by_rule || is_asked;
@@ -234,7 +259,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
         let is_paid = self.is_paid(first);
-        let is_large = || self.ready_frees >= self.rules.at_least;
+        let is_large = || self.ready_frees >= self.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
         let is_due = is_asked || exceeds_prompt_limit || is_due;
         if first.is_none() {
@@ -242,7 +267,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
         // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
         let found_again = self.edit.settings.frontier == Frontier::Sliding
-            || (!exceeds_prompt_limit && (self.hold(&self.rules.limits) || is_asked));
+            || (!exceeds_prompt_limit && (self.hold(&self.limits) || is_asked));
         let is_bound = self.draft.is_bound();
         let by_settings = self.edit.settings.spares_nothing();
         let fact = if by_settings || spares_nothing { SentFact::ClearedAll } else { SentFact::Cleared };
@@ -272,14 +297,14 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Whether a pass may be made at this model call, if it is worth it.
     fn may_pass(&self, place: UnitIndex) -> bool {
         let in_turn =
-            || self.rules.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
-        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens)
+            || self.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
+        (self.hold(&self.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     /// Whether a pass may be made at this model call if the prompt cache has expired: from as many tokens on as where a user's
     /// turn begins.
     fn may_pass_cold(&self, place: UnitIndex) -> bool {
-        let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
+        let limits = self.turn.as_ref().unwrap_or(&self.limits);
         let is_sticky = self.edit.settings.frontier == Frontier::Sticky;
         self.rent.is_some() && is_sticky && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens)
     }
@@ -291,12 +316,12 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Whether the request takes most of the window without so many tokens.
     fn is_nearly_full(&self, less: usize) -> bool {
-        self.rules.nearly_full.is_some_and(|least| self.tally.tokens.saturating_sub(less) >= least)
+        self.nearly_full.is_some_and(|least| self.tally.tokens.saturating_sub(less) >= least)
     }
 
     /// Whether the request takes more of the window than there is for it, without so many tokens.
     fn exceeds_prompt_limit(&self, less: usize) -> bool {
-        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens.saturating_sub(less) > limit)
+        self.prompt_limit.is_some_and(|limit| self.tally.tokens.saturating_sub(less) > limit)
     }
 
     /// Weighs what has come to be old enough.
@@ -399,7 +424,7 @@ impl KeepWindow {
 
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
-        let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
+        let unit = row.unit.and_then(|unit| draft.conversation.unit(unit));
         match self.keep {
             Keep::Rounds(_) => unit.is_some_and(|unit| {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();

@@ -1,10 +1,6 @@
 //! `[clear_tool_results]` of `proxy.toml`.
 
-use std::fmt;
-
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::edit::Language;
@@ -88,17 +84,19 @@ pub struct Settings {
 }
 
 /// The fewest tokens that a pass must free.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase", expecting = "expected a number of tokens or \"auto\"")]
 pub enum AtLeast {
-    /// So many.
-    Tokens(usize),
     /// As many as make the pass pay.
     Auto,
+    /// So many.
+    #[serde(untagged)]
+    Tokens(usize),
 }
 
 /// `true`, `false`, or a list of tools by name or pattern.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(untagged, expecting = "expected true, false or a list of tool names")]
 pub enum Inputs {
     /// Of all tools, or of none.
     Whether(bool),
@@ -117,9 +115,6 @@ pub enum Frontier {
     /// Each request gets one pass to itself; for upstreams without a prompt cache.
     Sliding,
 }
-
-/// How [`AtLeast::Auto`] is written.
-const AUTO: &str = "auto";
 
 impl Settings {
     /// Where passes are made.
@@ -153,18 +148,12 @@ impl Settings {
 
     /// The text that replaces a result, and the one that replaces an image, a file or sound in a result.
     pub(crate) fn templates(&self, language: Language) -> [Template; 2] {
-        let usual = match language {
-            Language::En => [
-                "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
-                "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",
-            ],
-            Language::Zh => [
-                "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
-                "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]",
-            ],
-        };
+        let en = "[Cleared: {bytes} bytes of output of {tool_name}. {how}]";
+        let text = language.choose(en, "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]");
+        let en = "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]";
+        let media = language.choose(en, "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]");
         let places = ["tool_name", "bytes", "media_type", "handle", "how"];
-        usual.map(|usual| Template::new(self.placeholder.as_deref().unwrap_or(usual), &places))
+        [text, media].map(|usual| Template::new(self.placeholder.as_deref().unwrap_or(usual), &places))
     }
 
     /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
@@ -176,67 +165,5 @@ impl Settings {
             _ => "value",
         });
         filled.trim().is_empty()
-    }
-}
-
-impl Serialize for AtLeast {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Tokens(tokens) => tokens.serialize(to),
-            Self::Auto => AUTO.serialize(to),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for AtLeast {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = AtLeast;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a number of tokens or {AUTO:?}")
-            }
-
-            fn visit_u64<E: Error>(self, tokens: u64) -> Result<AtLeast, E> {
-                Ok(AtLeast::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX)))
-            }
-
-            fn visit_i64<E: Error>(self, tokens: i64) -> Result<AtLeast, E> {
-                let tokens = u64::try_from(tokens).map_err(|_| E::invalid_value(Unexpected::Signed(tokens), &self))?;
-                self.visit_u64(tokens)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<AtLeast, E> {
-                if text == AUTO { Ok(AtLeast::Auto) } else { Err(E::invalid_value(Unexpected::Str(text), &self)) }
-            }
-        }
-
-        from.deserialize_any(Either)
-    }
-}
-
-impl<'de> Deserialize<'de> for Inputs {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Inputs;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or a list of tool names")
-            }
-
-            fn visit_bool<E: Error>(self, whether: bool) -> Result<Inputs, E> {
-                Ok(Inputs::Whether(whether))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Inputs, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Inputs::Of)
-            }
-        }
-
-        from.deserialize_any(Either)
     }
 }

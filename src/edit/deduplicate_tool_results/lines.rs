@@ -3,6 +3,7 @@
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 use quick_cache::Weighter;
+use smart_default::SmartDefault;
 
 use crate::payload::cache::{self, Cache};
 use crate::payload::{Caller, Fingerprint};
@@ -27,8 +28,11 @@ pub(super) struct Line {
 }
 
 /// The lines of the texts of units, by their content.
-#[derive(Debug)]
-pub(super) struct LineCache(Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>);
+#[derive(Debug, SmartDefault)]
+pub(super) struct LineCache(
+    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))]
+    Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>,
+);
 
 /// The most bytes of all entries: about half a million lines.
 const MAX_BYTES: u64 = 8 << 20;
@@ -45,12 +49,6 @@ struct Weight;
 impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
     fn weight(&self, _: &(Caller, Fingerprint), texts: &Arc<[TextLines]>) -> u64 {
         ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
-    }
-}
-
-impl Default for LineCache {
-    fn default() -> Self {
-        Self(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 

@@ -6,13 +6,14 @@
 use std::{
     cell::LazyCell,
     collections::{HashMap, HashSet},
-    hash::{BuildHasher as _, BuildHasherDefault},
+    hash::BuildHasher as _,
     ops::Range,
     sync::Arc,
 };
 
 use quick_cache::Weighter;
-use rustc_hash::{FxBuildHasher, FxHasher};
+use rustc_hash::FxBuildHasher;
+use smart_default::SmartDefault;
 
 use super::{
     DeduplicateToolResults,
@@ -57,8 +58,10 @@ pub(super) struct Run {
 }
 
 /// The pointers of the beginnings of conversations.
-#[derive(Debug)]
-pub(super) struct PointerCache(Cache<(Caller, Fingerprint), Known, Weight>);
+#[derive(Debug, SmartDefault)]
+pub(super) struct PointerCache(
+    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))] Cache<(Caller, Fingerprint), Known, Weight>,
+);
 
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -109,7 +112,7 @@ struct Message {
 }
 
 /// The first occurrence of each window.
-type Index = HashMap<u64, Occurrence, BuildHasherDefault<FxHasher>>;
+type Index = HashMap<u64, Occurrence, FxBuildHasher>;
 
 /// An occurrence of a window in a text.
 #[derive(Clone, Copy, Debug)]
@@ -134,43 +137,12 @@ struct Search<'s, 'd> {
     /// The calls whose results have pointers, and those of them that were made again.
     calls: HashSet<Fingerprint>,
     repeated_calls: HashSet<Fingerprint>,
-    /// The lines that pointers have left out of reads, by file.
-    left_out: HashMap<String, LeftOut>,
-    /// The use that calls make of files, by their results.
-    file_uses: HashMap<UnitIndex, CheckedUse>,
+    /// The windows of the lines that pointers have left out of reads, by file.
+    left_out: HashMap<String, HashSet<u64, FxBuildHasher>>,
+    /// The use that calls make of files, and whether it has failed, by their results.
+    file_uses: HashMap<UnitIndex, Option<(FileUse, bool)>>,
     /// Whether any run was found, also one that does not make its text smaller.
     has_runs: bool,
-}
-
-/// The lines of a file that were left out of reads.
-#[derive(Debug, Default)]
-struct LeftOut {
-    /// Those that are not among the windows yet.
-    new: Vec<LinesOf>,
-    windows: HashSet<u64, BuildHasherDefault<FxHasher>>,
-}
-
-/// Lines of a text of a message.
-#[derive(Clone, Debug)]
-struct LinesOf {
-    message: usize,
-    text: usize,
-    lines: Range<usize>,
-}
-
-/// The edits of a file since it was last read.
-#[derive(Clone, Copy, Debug, Default)]
-struct SinceRead {
-    changed: bool,
-    /// Whether an edit of it has failed.
-    failed: bool,
-}
-
-/// The use that a call makes of files, and whether its result says that it failed.
-#[derive(Clone, Debug)]
-struct CheckedUse {
-    file_use: Option<FileUse>,
-    failed: bool,
 }
 
 impl Weighter<(Caller, Fingerprint), Known> for Weight {
@@ -178,12 +150,6 @@ impl Weighter<(Caller, Fingerprint), Known> for Weight {
         let of_run = |run: &Run| size_of::<Run>() + run.words.len();
         let bytes = |pointers: &Pointers| size_of::<Pointers>() + 64 + pointers.runs.iter().map(of_run).sum::<usize>();
         ENTRY_BYTES + known.pointers.iter().map(bytes).sum::<usize>() as u64
-    }
-}
-
-impl Default for PointerCache {
-    fn default() -> Self {
-        Self(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 
@@ -223,7 +189,7 @@ impl DeduplicateToolResults {
         let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
             is_compared(*index, unit) && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
         };
-        let units = || draft.conversation().indexed_units();
+        let units = || draft.conversation.indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
@@ -297,9 +263,10 @@ impl<'s, 'd> Search<'s, 'd> {
             return;
         }
         self.calls.insert(*call);
-        if let Some(file) = file {
-            let lines = |run: &Run| LinesOf { message: n, text: run.text, lines: run.lines.clone() };
-            self.left_out.entry(file.clone()).or_default().new.extend(runs.iter().map(lines));
+        if let (Some(file), Some(texts)) = (file, self.texts.get(n)) {
+            let lines = runs.iter().filter_map(|run| texts.get(run.text)?.lines.get(run.lines.clone()));
+            let left_out = lines.flat_map(|lines| windows(lines, READ_AGAIN)).map(|(_, window)| window);
+            self.left_out.entry(file.clone()).or_default().extend(left_out);
         }
     }
 
@@ -339,19 +306,19 @@ impl<'s, 'd> Search<'s, 'd> {
             return None;
         }
         let call = self.draft.pairing().answered_block(message.unit)?;
-        let tool = Fingerprint::of(self.draft.conversation().tool_name(call).as_bytes());
+        let tool = Fingerprint::of(self.draft.conversation.tool_name(call).as_bytes());
         let arguments = self.draft.arguments(call).unwrap_or_default();
         let call = tool.then(Fingerprint::of(arguments.as_bytes()));
-        let file = match self.checked_use(message.unit).file_use {
-            Some(FileUse::Read { path, .. }) => Some(path),
+        let file = match self.checked_use(message.unit) {
+            Some((FileUse::Read { path, .. }, _)) => Some(path),
             _ => None,
         };
-        let since = file.as_deref().map_or_else(SinceRead::default, |file| self.since_read(message.unit, file));
-        if self.repeated_calls.contains(&call) || since.failed {
+        let was_edited = file.as_deref().map_or(Some(false), |file| self.edited_since_read(message.unit, file))?;
+        if self.repeated_calls.contains(&call) {
             return None;
         }
-        let asks_again = !since.changed && self.calls.contains(&call);
-        let file_read = file.as_deref().filter(|_| !since.changed);
+        let asks_again = !was_edited && self.calls.contains(&call);
+        let file_read = file.as_deref().filter(|_| !was_edited);
         let runs = match file_read.and_then(|file| self.without_left_out(file, n)) {
             _ if asks_again => Vec::new(),
             Some(texts) => self.runs(&texts),
@@ -367,15 +334,9 @@ impl<'s, 'd> Search<'s, 'd> {
     }
 
     /// The texts of a read of a file without the lines that were left out of earlier reads; none if it has none of them.
-    fn without_left_out(&mut self, file: &str, n: usize) -> Option<Vec<TextLines>> {
-        let Self { texts, left_out, .. } = self;
-        let LeftOut { new, windows: left_out } = left_out.get_mut(file)?;
-        for LinesOf { message, text, lines } in new.drain(..) {
-            let text = texts.get(message).and_then(|texts| texts.get(text));
-            let lines = text.and_then(|text| text.lines.get(lines)).unwrap_or_default();
-            left_out.extend(windows(lines, READ_AGAIN).map(|(_, window)| window));
-        }
-        let mut without = texts.get(n)?.to_vec();
+    fn without_left_out(&self, file: &str, n: usize) -> Option<Vec<TextLines>> {
+        let left_out = self.left_out.get(file)?;
+        let mut without = self.texts.get(n)?.to_vec();
         let mut has_some = false;
         for text in &mut without {
             let found: Vec<_> =
@@ -427,36 +388,33 @@ impl<'s, 'd> Search<'s, 'd> {
         Some(Run { text: n, lines, cut, words })
     }
 
-    /// The edits of a file since it was last read before this result.
-    fn since_read(&mut self, unit: UnitIndex, file: &str) -> SinceRead {
-        let is_result =
-            |unit: &UnitIndex| self.draft.conversation().unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
-        let earlier: Vec<_> =
-            UnitIndex::each(&(UnitIndex::default()..unit)).rev().filter(is_result).take(MAX_BACK).collect();
-        let mut since = SinceRead::default();
-        for earlier in earlier {
+    /// Whether a file was edited between this result and the last read before it; none if an edit of it has failed.
+    fn edited_since_read(&mut self, unit: UnitIndex, file: &str) -> Option<bool> {
+        let conversation = self.draft.conversation;
+        let is_result = |unit: &UnitIndex| conversation.unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
+        let mut was_edited = false;
+        for earlier in UnitIndex::each(&(UnitIndex::default()..unit)).rev().filter(is_result).take(MAX_BACK) {
             match self.checked_use(earlier) {
-                CheckedUse { file_use: Some(FileUse::Read { path, .. }), .. } if path == file => break,
-                CheckedUse { file_use: Some(FileUse::Edit(paths)), failed }
-                    if paths.iter().any(|path| path == file) =>
-                {
-                    since.failed |= failed;
-                    since.changed |= !failed;
+                Some((FileUse::Read { path, .. }, _)) if path == file => break,
+                Some((FileUse::Edit(paths), failed)) if paths.iter().any(|path| path == file) => {
+                    if failed {
+                        return None;
+                    }
+                    was_edited = true;
                 }
                 _ => {}
             }
         }
-        since
+        Some(was_edited)
     }
 
-    /// The use that the call of a result makes of files, determined once.
-    fn checked_use(&mut self, unit: UnitIndex) -> CheckedUse {
+    /// The use that the call of a result makes of files, and whether the result says that it failed; determined once.
+    fn checked_use(&mut self, unit: UnitIndex) -> Option<(FileUse, bool)> {
         let (edit, draft) = (self.edit, self.draft);
         let check = || {
-            let call = draft.pairing().answered_block(unit);
-            let file_use = call.and_then(|call| edit.file_use(draft, call));
-            let failed = matches!(file_use, Some(FileUse::Edit(_))) && super::says_failure(draft, unit);
-            CheckedUse { file_use, failed }
+            let file_use = edit.file_use(draft, draft.pairing().answered_block(unit)?)?;
+            let failed = matches!(file_use, FileUse::Edit(_)) && super::says_failure(draft, unit);
+            Some((file_use, failed))
         };
         self.file_uses.entry(unit).or_insert_with(check).clone()
     }

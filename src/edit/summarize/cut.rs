@@ -47,14 +47,14 @@ impl<'c> CutPoints<'c> {
             (unread_from(turn_units.iter().copied()), unread_from(draft.whole().conversation.turn_units()))
         };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable)).count();
-        let flags = |row: &Row| row.unit.and_then(|unit| draft.conversation().unit(unit)).map(|unit| unit.flags);
+        let flags = |row: &Row| row.unit.and_then(|unit| draft.conversation.unit(unit)).map(|unit| unit.flags);
         let follows = |row: &Row| flags(row).is_some_and(|flags| flags.follows_user);
         let stays = |row: &Row| flags(row).is_some_and(|flags| flags.stays && !flags.follows_user);
         let stays = rows.iter().skip(first).position(stays).map_or(rows.len(), |n| first + n);
         let allowed = allowed(draft, rows, &turn_units);
         // A result that came late is unread where it came, wherever it has been moved to.
         let was_read = |place: usize| {
-            let next = rows.get(place).map_or(Some(draft.conversation().next_unit()), |row| row.unit);
+            let next = rows.get(place).map_or(Some(draft.conversation.next_unit()), |row| row.unit);
             next.is_none_or(|next| draft.original_unit(next).get() <= read_end)
         };
         let may_be_last = |place: &usize| allowed.get(*place) == Some(&true) && was_read(*place);
@@ -189,9 +189,9 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
 /// its call is parted, nothing inserted begins what stays, and what is before the place came before what is after it.
 fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
     // The round of a further result is reopened beside the summary.
-    let caller = |row: &Row| draft.conversation().caller(row.call.filter(|_| !draft.is_further(row))?);
+    let caller = |row: &Row| draft.conversation.caller(row.call.filter(|_| !draft.is_further(row))?);
     // How far back the rows from here on reach, as indices of units.
-    let mut reaches = draft.conversation().next_unit();
+    let mut reaches = draft.conversation.next_unit();
     let mut from: Vec<UnitIndex> = rows
         .iter()
         .rev()
@@ -205,7 +205,7 @@ fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool
     let (mut newest, mut before) = (None, None);
     let places = rows.iter().zip(turn_units).zip(from).map(|((row, turn_units), from)| {
         let in_program =
-            row.unit.and_then(|unit| draft.conversation().unit(unit)).is_some_and(|unit| unit.flags.in_program);
+            row.unit.and_then(|unit| draft.conversation.unit(unit)).is_some_and(|unit| unit.flags.in_program);
         let parts_nothing = row.role != Role::Tool
             && row.unit.is_some()
             && !turn_units.continues

@@ -43,26 +43,18 @@ static ZH: LazyLock<Words> = LazyLock::new(|| toml::from_str(include_str!("instr
 
 /// The words of a language.
 pub fn words(language: Language) -> &'static Words {
-    match language {
-        Language::En => &EN,
-        Language::Zh => &ZH,
-    }
+    language.choose(&EN, &ZH)
 }
 
 /// Replaces the middle of a text, of which this many characters are missing.
 pub(super) fn characters_left_out(language: Language, n: usize) -> String {
-    match language {
-        Language::En => format!("\n[{n} characters left out here]\n"),
-        Language::Zh => format!("\n[此处省略 {n} 个字符]\n"),
-    }
+    language.choose(format!("\n[{n} characters left out here]\n"), format!("\n[此处省略 {n} 个字符]\n"))
 }
 
 /// Replaces this many messages of the user.
 pub(super) fn messages_left_out(language: Language, n: usize) -> String {
-    match language {
-        Language::En => format!("[earlier messages of the user that are left out here: {n}]"),
-        Language::Zh => format!("[此处省略较早的用户消息 {n} 条]"),
-    }
+    let en = format!("[earlier messages of the user that are left out here: {n}]");
+    language.choose(en, format!("[此处省略较早的用户消息 {n} 条]"))
 }
 
 #[cfg(test)]

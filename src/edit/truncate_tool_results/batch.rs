@@ -23,14 +23,6 @@ pub(super) enum CutRule {
     Usual,
 }
 
-/// A result of a batch, and its tokens.
-#[derive(Clone, Copy, Debug)]
-struct BatchResult {
-    unit: UnitIndex,
-    rule: CutRule,
-    n_tokens: usize,
-}
-
 /// The part of the window that a batch may take; where it has results that are read back, twice as much.
 const PART: usize = 4;
 
@@ -50,7 +42,7 @@ pub(super) fn least_bytes(window: usize) -> usize {
 pub(super) fn shares(draft: &Draft<'_>, rule: impl Fn(UnitIndex) -> CutRule) -> BTreeMap<UnitIndex, usize> {
     let is_long = |window: &usize| draft.n_bytes() > least_bytes(*window);
     let Some(window) = draft.window().filter(is_long) else { return BTreeMap::new() };
-    let units = draft.conversation().indexed_units();
+    let units = draft.conversation.indexed_units();
     let units: Vec<_> = units.filter(|(_, unit)| matches!(unit.role, Role::Tool | Role::Assistant)).collect();
     let batches = units.chunk_by(|(_, one), (_, next)| one.role == next.role).map(|batch| {
         let results = batch.iter().filter(|(_, unit)| unit.role == Role::Tool);
@@ -68,14 +60,13 @@ fn shares_of(
     batch: &[UnitIndex],
     rule: impl Fn(UnitIndex) -> CutRule,
 ) -> Vec<(UnitIndex, usize)> {
-    let with_tokens =
-        |&unit: &UnitIndex| BatchResult { unit, rule: rule(unit), n_tokens: draft.tokens_as_received(unit) };
-    let batch: Vec<_> = batch.iter().map(with_tokens).collect();
-    let total = |of: CutRule| batch.iter().filter(|one| one.rule == of).map(|one| one.n_tokens).sum::<usize>();
+    let batch: Vec<_> = batch.iter().map(|unit| (*unit, rule(*unit), draft.tokens_as_received(*unit))).collect();
+    let tokens_of =
+        |of: CutRule| batch.iter().filter(move |(_, rule, _)| *rule == of).map(|(_, _, n_tokens)| *n_tokens);
+    let total = |of: CutRule| tokens_of(of).sum::<usize>();
     let level_of = |of: CutRule, room: usize| {
         let (room, (part, whole)) = (room.max(window / LEAST_PART), USED);
-        let tokens: Vec<_> = batch.iter().filter(|one| one.rule == of).map(|one| one.n_tokens).collect();
-        if tokens.iter().sum::<usize>() <= room { usize::MAX } else { level(tokens, room / whole * part) }
+        if total(of) <= room { usize::MAX } else { level(tokens_of(of).collect(), room / whole * part) }
     };
     let whole = total(CutRule::Never);
     let room = (window / PART).saturating_sub(whole + total(CutRule::LastResort));
@@ -83,14 +74,13 @@ fn shares_of(
     // The usual results, once cut, are counted with all of their room, so that the same is found when they are sent again.
     let rest = whole + total(CutRule::Usual).min(room.max(window / LEAST_PART));
     let last = level_of(CutRule::LastResort, (window / PART * 2).saturating_sub(rest));
-    let share = |one: &BatchResult| {
-        let level = match one.rule {
+    let share = |&(unit, rule, n_tokens): &(UnitIndex, CutRule, usize)| {
+        let level = match rule {
             CutRule::Never => return None,
             CutRule::LastResort => last,
             CutRule::Usual => usual,
         };
-        let most = || draft.text_len(one.unit).saturating_mul(level) / one.n_tokens;
-        (one.n_tokens > level).then(|| (one.unit, most()))
+        (n_tokens > level).then(|| (unit, draft.text_len(unit).saturating_mul(level) / n_tokens))
     };
     batch.iter().filter_map(share).collect()
 }

@@ -285,7 +285,7 @@ fn a_notice_of_ones_own_names_the_tool() {
     assert!(left.contains("<bash: ") && left.contains(" of 5000>"), "{left}");
     let lone = format!("{}\n[policy]\nedits = ['truncate_tool_results']", policy(keys));
     let left = last(&plan(&body("u t:1*5000"), &lone).1);
-    assert!(left.contains(&format!("<{}: ", Language::En.unnamed_tool())), "{left}");
+    assert!(left.contains(&format!("<{}: ", Language::En.tool_name(""))), "{left}");
 }
 
 #[test]

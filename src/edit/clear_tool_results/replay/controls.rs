@@ -69,7 +69,7 @@ impl Controls {
 
 /// Whether the model has called the tool that controls clearing.
 pub(in crate::edit::clear_tool_results) fn has_controls(draft: &Draft<'_>) -> bool {
-    let conversation = draft.conversation();
+    let conversation = draft.conversation;
     let blocks = conversation.block_range(UnitIndex::default()..conversation.next_unit());
     draft.offers_control && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
 }
@@ -113,7 +113,7 @@ impl Replay<'_, '_> {
         let is_named = |number: &RowIndex| {
             let is_result = |row: &&Row| row.role == Role::Tool && row.unit.is_some() && self.tally.is_here(*number);
             let call = self.tally.row(*number).filter(is_result).and_then(|row| row.call);
-            let call = call.filter(|call| !is_control_tool(self.draft.conversation().tool_name(*call)));
+            let call = call.filter(|call| !is_control_tool(self.draft.conversation.tool_name(*call)));
             call.is_some_and(|call| self.draft.arguments(call).unwrap_or_default().contains(words))
         };
         (0..self.tally.n_rows()).rev().take(LOOKED_AT).map(RowIndex::new).find(is_named)
