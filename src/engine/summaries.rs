@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{UnitWeighter, Weighter};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
@@ -96,9 +96,8 @@ const READ_BACKOFF: Duration = Duration::from_secs(10);
 /// Of how many conversations the summaries in a shared store are remembered.
 const MAX_LOOKED_UP: usize = 4096;
 
-/// Of how many facts the last use is remembered, in about 4 MB: as many as conversations in use have, as each use of another
-/// one is noted again.
-const MAX_NOTED: usize = 64 << 10;
+/// Of how many facts the last use is remembered, in at most 4 MB. Where more are in use, a use is noted in the store again.
+const MAX_NOTED: u64 = 64 << 10;
 
 /// How many names of requests that were sent are remembered in memory, besides those in the store.
 const MAX_SENT: usize = 64 << 10;
@@ -145,7 +144,7 @@ impl Summaries {
             looked_up: Cache::new(MAX_LOOKED_UP),
             n_learnt: AtomicUsize::new(0),
             learnt: Cache::new(MAX_LOOKED_UP),
-            noted: Cache::new(MAX_NOTED),
+            noted: Cache::with_weighter(1024, MAX_NOTED, UnitWeighter),
             index_read,
             recent: RecentSummaries::default(),
         }

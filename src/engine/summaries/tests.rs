@@ -205,6 +205,23 @@ async fn only_a_fact_that_was_read_or_stored_counts_as_used() {
     assert!([3, 4].iter().all(|n| summaries.noted.get(&beginning(*n)).is_none()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_many_facts_each_use_is_noted_once() {
+    let summaries = summaries(None);
+    let key = |n: u32| ChainKey::from_bytes(u128::from(n).to_le_bytes());
+    let noted = async || {
+        let mut n_noted = 0;
+        for first in (0..20_000).step_by(MAX_PENDING_USES) {
+            let keys = (first..20_000).take(MAX_PENDING_USES);
+            keys.for_each(|n| summaries.note_use(key(n), USE_INTERVAL));
+            n_noted += summaries.pending_uses.lock().await.len();
+            summaries.flush_uses().await;
+        }
+        n_noted
+    };
+    assert_eq!((noted().await, noted().await), (20_000, 0));
+}
+
 // === a store that several processes use ===
 
 /// Two processes, and the clock of the store.
