@@ -24,7 +24,7 @@ impl Stuck {
 
     async fn answers(&self) {
         if !self.1.load(Ordering::Relaxed) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         tokio::time::sleep(self.2).await;
     }
