@@ -252,9 +252,8 @@ impl Waits {
 
     /// How long the request waited for this; `None` if it did not wait.
     pub fn total(&self, cause: WaitCause) -> Option<Duration> {
-        let mut times = self.0.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took).peekable();
-        times.peek()?;
-        Some(times.sum())
+        let times = self.0.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took);
+        times.reduce(|total, took| total + took)
     }
 }
 

@@ -252,19 +252,20 @@ impl AskedText {
         Self::Ends { head, tail, bytes: text.len(), handle, payload: payload() }
     }
 
+    fn parts(&self) -> [&str; 2] {
+        match self {
+            Self::Whole(text) => [text, ""],
+            Self::Ends { head, tail, .. } => [head, tail],
+        }
+    }
+
     /// How many bytes the question takes in memory.
     pub fn weight(&self) -> usize {
-        match self {
-            Self::Whole(text) => text.len(),
-            Self::Ends { head, tail, .. } => head.len() + tail.len(),
-        }
+        self.parts().map(str::len).iter().sum()
     }
 
     /// Whether what is known of the text contains another one.
     pub fn has(&self, other: &str) -> bool {
-        match self {
-            Self::Whole(text) => text.contains(other),
-            Self::Ends { head, tail, .. } => head.contains(other) || tail.contains(other),
-        }
+        self.parts().iter().any(|part| part.contains(other))
     }
 }

@@ -16,8 +16,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
-use crate::body::UploadProgress;
-use crate::body::{BodyError, RequestBody};
+use crate::body::{BodyError, RequestBody, UploadProgress};
 use crate::platform::{DescriptorLimit, files, process, since_1970};
 use crate::units::Period;
 
@@ -30,7 +29,7 @@ pub mod routes;
 mod sigv4;
 pub mod target;
 
-use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
+use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, TunnelError};
 use sigv4::Signer;
 use smart_default::SmartDefault;
 use target::{BaseUrl, TargetError};
@@ -356,7 +355,7 @@ impl From<legacy::Error> for UpstreamError {
     fn from(source: legacy::Error) -> Self {
         let kind = if let Some(ConnectTimeout(within)) = cause(&source) {
             UpstreamErrorKind::ConnectTimeout(*within)
-        } else if cause::<ProxyRefusal>(&source).is_some() {
+        } else if let Some(TunnelError::ProxyAuthRequired) = cause(&source) {
             UpstreamErrorKind::ProxyRefusal
         } else if cause(&source).is_some_and(BodyError::is_slow) {
             UpstreamErrorKind::SlowClient

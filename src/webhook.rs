@@ -12,10 +12,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
-use crate::upstream::connect::{ConnectorError, Proxies};
-use crate::upstream::post::{PostError, json_post, send_post};
-use crate::upstream::target::BaseUrlError;
-use crate::upstream::{self, Upstream};
+use crate::upstream::Upstream;
+use crate::upstream::connect::Proxies;
+use crate::upstream::post::{PostClientError, PostError, json_post, post_client, send_post};
 
 /// Posts events to a URL.
 #[derive(Debug)]
@@ -27,17 +26,6 @@ pub struct Webhook {
     /// The number of lost events that has not been posted yet.
     lost: u64,
     failing: bool,
-}
-
-/// Why the webhook could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum WebhookError {
-    /// The URL has no host.
-    #[error(transparent)]
-    Url(#[from] BaseUrlError),
-    /// The HTTP client could not be set up.
-    #[error(transparent)]
-    Connector(#[from] ConnectorError),
 }
 
 /// Why an event was not delivered.
@@ -56,12 +44,18 @@ const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_
 
 impl Webhook {
     /// Creates the webhook of the settings, if they have one. It receives events from now on.
-    pub fn new(settings: &events::Settings, events: &Events, proxies: &Proxies) -> Result<Option<Self>, WebhookError> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Upstream::new`].
+    pub fn new(
+        settings: &events::Settings,
+        events: &Events,
+        proxies: &Proxies,
+    ) -> Result<Option<Self>, PostClientError> {
         let Some(url) = settings.webhook.clone() else { return Ok(None) };
         let within = settings.webhook_timeout;
-        let client =
-            upstream::Settings { url: url.origin().parse()?, connect_timeout: within, ..upstream::Settings::default() };
-        let client = Upstream::new(&client, proxies, None)?;
+        let client = post_client(&url, within, proxies)?;
         let listener = events.subscribe_unlimited();
         Ok(Some(Self { listener, url, client, within: within.0, lost: 0, failing: false }))
     }

@@ -8,10 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
 use crate::held::Held;
 use crate::payload::{ChainKey, Place};
@@ -23,16 +25,9 @@ use crate::tokens::factor::{Bill, Factor, LearntFactor, LearntFactors};
 pub struct Factors {
     /// Has the factors in the store.
     summaries: Arc<Summaries>,
-    known: Cache<ChainKey, KnownFactor>,
+    /// The factors of conversations, each with the time when the store is to be asked again.
+    known: Cache<ChainKey, (Factor, Instant)>,
     learnt: Held<LearntFactors>,
-}
-
-/// The factor of a conversation, as far as this process knows.
-#[derive(Clone, Copy, Debug)]
-struct KnownFactor {
-    factor: Factor,
-    /// When the store is to be asked again.
-    ask_at: Instant,
 }
 
 /// A factor as it is stored.
@@ -58,35 +53,29 @@ impl Factors {
     /// The factor of a conversation. If the store has none, it is the learnt one from now on; if the store cannot be asked,
     /// the one of the table.
     pub(super) async fn settle(&self, beginning: ChainKey, learnt: Factor, table: Factor) -> Factor {
-        let pinned = self.known.get(&beginning).map(|known| known.factor);
-        let stored = self.ask(beginning, Some(pinned.unwrap_or(learnt))).await;
+        let pinned = self.known.get(&beginning).map(|(factor, _)| factor);
+        let offered = stored(&StoredFactor { token_factor: pinned.unwrap_or(learnt) }, beginning);
+        let settled = self.summaries.settle_fact(Place { root: beginning, beginning }, offered).await;
+        let stored = read(settled);
         let factor = stored.or(pinned).unwrap_or(table);
         let ask_at = Instant::now() + if stored.is_some() { USE_INTERVAL } else { BACKOFF };
-        self.known.insert(beginning, KnownFactor { factor, ask_at });
+        self.known.insert(beginning, (factor, ask_at));
         factor
     }
 
     /// The factor that a conversation has, or would have. Nothing is stored.
     pub(super) async fn expected(&self, beginning: ChainKey, learnt: Factor) -> Factor {
-        let pinned = self.known.get(&beginning).map(|known| known.factor);
-        self.ask(beginning, None).await.or(pinned).unwrap_or(learnt)
+        let pinned = self.known.get(&beginning).map(|(factor, _)| factor);
+        self.stored(beginning).await.or(pinned).unwrap_or(learnt)
     }
 
     /// Whether a conversation has a factor in the store.
     pub(super) async fn is_stored(&self, beginning: ChainKey) -> bool {
-        self.ask(beginning, None).await.is_some()
+        self.stored(beginning).await.is_some()
     }
 
-    /// Returns what the store has of a conversation, after it was offered a factor; `None` if it has none or fails.
-    async fn ask(&self, beginning: ChainKey, offered: Option<Factor>) -> Option<Factor> {
-        // The store logs its failures.
-        let mut fact = self.summaries.fact(beginning).await.ok()?;
-        if let Some(token_factor) = offered.filter(|_| fact.is_none() && self.summaries.has_store()) {
-            let (place, offered) =
-                (Place { root: beginning, beginning }, stored(&StoredFactor { token_factor }, beginning));
-            fact = Some(self.summaries.offer_fact(place, offered).await.ok()?);
-        }
-        serde_json::from_slice(&fact?).ok().map(|StoredFactor { token_factor }| token_factor)
+    async fn stored(&self, beginning: ChainKey) -> Option<Factor> {
+        read(self.summaries.fact(beginning).await)
     }
 
     /// What bills have shown of a model.
@@ -105,9 +94,15 @@ impl Factors {
     }
 }
 
+/// A factor that the store was asked for, if it has one. The store logs its failures.
+fn read(asked: Result<Option<Bytes>, PersistError>) -> Option<Factor> {
+    let StoredFactor { token_factor } = serde_json::from_slice(&asked.ok()??).ok()?;
+    Some(token_factor)
+}
+
 impl FactorIndex for Factors {
     fn factor(&self, beginning: ChainKey) -> Option<Factor> {
-        let KnownFactor { factor, ask_at } = self.known.get(&beginning)?;
+        let (factor, ask_at) = self.known.get(&beginning)?;
         (Instant::now() < ask_at).then_some(factor)
     }
 }

@@ -13,12 +13,15 @@ use crate::units::Period;
 /// A summary that is being made.
 #[derive(Debug)]
 pub(super) struct Flight {
-    background: bool,
+    /// Of a flight in the background, which is made even without waiters.
+    _background: Option<watch::Receiver<Ended>>,
     /// When it began.
     pub(super) began: Instant,
     /// Its result, once it has ended. Each receiver is a request that waits.
-    ended: watch::Sender<Option<Result<(), SummaryError>>>,
+    ended: watch::Sender<Ended>,
 }
+
+type Ended = Option<Result<(), SummaryError>>;
 
 /// Why a summary could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -55,19 +58,17 @@ pub enum SummaryError {
 impl Flight {
     /// Creates a flight without waiters. One in the background is made even without waiters.
     pub(super) fn new(background: bool) -> Self {
-        Self { background, began: Instant::now(), ended: watch::channel(None).0 }
+        let (ended, waiter) = watch::channel(None);
+        Self { _background: background.then_some(waiter), began: Instant::now(), ended }
     }
 
     /// Whether a new call may be made for it.
     pub(super) fn is_wanted(&self) -> bool {
-        self.background || !self.ended.is_closed()
+        !self.ended.is_closed()
     }
 
     /// Returns when the flight is no longer wanted.
     pub(super) async fn abandoned(&self) {
-        if self.background {
-            return std::future::pending().await;
-        }
         self.ended.closed().await;
     }
 

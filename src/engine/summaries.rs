@@ -6,13 +6,13 @@
 //! again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use quick_cache::{UnitWeighter, Weighter};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
@@ -42,7 +42,6 @@ pub struct Summaries {
     pending_uses: Mutex<Vec<ChainKey>>,
     // Of each conversation, the summaries that a shared store had when it was last looked up.
     looked_up: Cache<ChainKey, Arc<[ChainKey]>>,
-    n_theirs: AtomicU64,
     // How often something was learnt from other processes, and that number for each conversation when it was learnt of that.
     n_learnt: AtomicUsize,
     learnt: Cache<ChainKey, usize>,
@@ -97,8 +96,8 @@ const READ_BACKOFF: Duration = Duration::from_secs(10);
 /// Of how many conversations the summaries in a shared store are remembered.
 const MAX_LOOKED_UP: usize = 4096;
 
-/// Of how many facts the last use is remembered.
-const MAX_NOTED: usize = 8192;
+/// Of how many facts the last use is remembered, in at most 4 MB. Where more are in use, a use is noted in the store again.
+const MAX_NOTED: u64 = 64 << 10;
 
 /// How many names of requests that were sent are remembered in memory, besides those in the store.
 const MAX_SENT: usize = 64 << 10;
@@ -118,12 +117,13 @@ pub(super) struct RecentSummaries {
 const MAX_MESSAGES: usize = 16_384;
 const MAX_RECENT: usize = 64;
 
-/// Held by the task that makes a summary. If it is dropped, the waiters get an error.
+/// Held by the task that makes a summary. The waiters get the result when it is dropped.
 pub(super) struct Leader {
     summaries: Arc<Summaries>,
     beginning: ChainKey,
     /// The flight that later requests join.
     pub(super) flight: Arc<Flight>,
+    result: Result<(), SummaryError>,
 }
 
 // === impl Summaries ===
@@ -142,10 +142,9 @@ impl Summaries {
             sent: Cache::new(MAX_SENT),
             pending_uses: Mutex::default(),
             looked_up: Cache::new(MAX_LOOKED_UP),
-            n_theirs: AtomicU64::new(0),
             n_learnt: AtomicUsize::new(0),
             learnt: Cache::new(MAX_LOOKED_UP),
-            noted: Cache::new(MAX_NOTED),
+            noted: Cache::with_weighter(1024, MAX_NOTED, UnitWeighter),
             index_read,
             recent: RecentSummaries::default(),
         }
@@ -212,37 +211,43 @@ impl Summaries {
             None | Some(Status::CoolingDown(_) | Status::Elsewhere(_)) => {
                 let flight = Arc::new(Flight::new(background));
                 statuses.insert(beginning, Status::InFlight(Arc::clone(&flight)));
-                Claim::Lead(Leader { summaries: Arc::clone(self), beginning, flight })
+                // The result of a task that panics, or is not run to its end.
+                let result = Err(SummaryError::ShuttingDown);
+                Claim::Lead(Leader { summaries: Arc::clone(self), beginning, flight, result })
             }
         })
     }
 
     /// Stores a summary durably, if there is a store, and then in memory. If the store has another one by now, that one is
-    /// used.
-    pub(super) async fn put(&self, place: Place, mut summary: Summary) -> Result<(), StoreError> {
-        if let Some(store) = &self.disks.store
-            && let Offered::Theirs(theirs) = store.offer_summary(place, stored(&summary, place.root)).await?
-        {
-            self.n_theirs.fetch_add(1, Ordering::Relaxed);
+    /// used, and the result is true.
+    pub(super) async fn put(&self, place: Place, mut summary: Summary) -> Result<bool, StoreError> {
+        let offered = match &self.disks.store {
+            Some(store) => store.offer_summary(place, stored(&summary, place.root)).await?,
+            None => Offered::Stored,
+        };
+        let is_theirs = offered != Offered::Stored;
+        if let Offered::Theirs(theirs) = offered {
             summary = serde_json::from_slice(&theirs).unwrap_or(summary);
         }
         self.insert(place.beginning, summary);
-        Ok(())
+        Ok(is_theirs)
     }
 
-    /// A summary or another fact, as it is stored; none without a store. It counts as used.
+    /// A summary or another fact, as it is stored, which counts as used; none without a store.
     pub(super) async fn fact(&self, beginning: ChainKey) -> Result<Option<Bytes>, PersistError> {
-        self.noted.insert(beginning, Instant::now());
-        let fact = self.disks.ask(|store| async move { store.whole_summary(beginning).await }).await?;
-        Ok(fact.flatten())
+        let fact = self.disks.ask(|store| async move { store.whole_summary(beginning).await }).await?.flatten();
+        if fact.is_some() {
+            self.noted.insert(beginning, Instant::now());
+        }
+        Ok(fact)
     }
 
     /// Stores another fact about a beginning that is not to change, durably if there is a store, unless there is one. Returns
     /// the one that holds.
     pub(super) async fn offer_fact(&self, place: Place, fact: Bytes) -> Result<Bytes, PersistError> {
-        self.noted.insert(place.beginning, Instant::now());
         let offered = fact.clone();
         let offered = self.disks.ask(|store| async move { store.offer_summary(place, offered).await }).await?;
+        self.noted.insert(place.beginning, Instant::now());
         Ok(if let Some(Offered::Theirs(theirs)) = offered { theirs } else { fact })
     }
 
@@ -265,11 +270,6 @@ impl Summaries {
     /// Whether there is a store.
     pub(super) fn has_store(&self) -> bool {
         self.disks.store.is_some()
-    }
-
-    /// How often another process had stored its summary first.
-    pub(super) fn n_theirs(&self) -> u64 {
-        self.n_theirs.load(Ordering::Relaxed)
     }
 
     /// Notes that a summary could not be made, and is not to be tried again for `cooldown`.
@@ -438,15 +438,15 @@ impl Leader {
 
     /// Ends the flight without a cooldown: the summary is stored, no request waits, or there is no capacity. The next claim
     /// may try again.
-    pub(super) fn end(self, result: Result<(), SummaryError>) {
-        self.summaries.abandon(self.beginning, &self.flight);
-        self.flight.end(result);
+    pub(super) fn end(mut self, result: Result<(), SummaryError>) {
+        self.result = result;
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
         self.summaries.abandon(self.beginning, &self.flight);
+        self.flight.end(std::mem::replace(&mut self.result, Ok(())));
     }
 }
 

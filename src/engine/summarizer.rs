@@ -4,14 +4,14 @@
 //! `summarize.timeout`, and then go on without it. No call begins after that time, but an answer that keeps coming is read to
 //! its end, for later requests. After a failure, no summary is tried again for `summarize.cooldown`.
 
-use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
@@ -66,7 +66,7 @@ pub struct Summarizer {
     events: Events,
     permits: Semaphore,
     // Models that refuse requests in other forms than the plain one, by host and name.
-    plain_only: Mutex<HashSet<String>>,
+    plain_only: Cache<String, ()>,
     counts: Held<SummaryCounts>,
     jitter: RandomState,
     ledger: Ledger,
@@ -118,7 +118,7 @@ impl Summarizer {
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
-            plain_only: Mutex::default(),
+            plain_only: Cache::new(MAX_PLAIN_ONLY),
             counts: Held::default(),
             jitter: RandomState::new(),
             ledger,
@@ -161,7 +161,7 @@ impl Summarizer {
 
     /// The current counters.
     pub fn counts(&self) -> SummaryCounts {
-        SummaryCounts { theirs: self.summaries.n_theirs(), ..self.counts.with(|counts| *counts) }
+        self.counts.with(|counts| *counts)
     }
 
     fn lead(self: &Arc<Self>, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
@@ -177,13 +177,5 @@ impl Summarizer {
         let pause = first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest);
         let dice = self.jitter.hash_one((n, self.counts().calls)) % 1000;
         pause + pause * u32::try_from(dice).unwrap_or_default() / 2000
-    }
-
-    /// Remembers a model that refused a request in another form and accepted a plain one.
-    async fn note_plain_only(&self, name: String) {
-        let mut plain_only = self.plain_only.lock().await;
-        if plain_only.len() < MAX_PLAIN_ONLY {
-            plain_only.insert(name);
-        }
     }
 }

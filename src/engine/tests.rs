@@ -19,7 +19,7 @@ use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
-use crate::tokens::{Countable, Gauge, Meter};
+use crate::tokens::{Countable, Gauge, Meter, factor::Factor};
 
 mod cold_passes;
 mod kept_recalls;
@@ -285,6 +285,15 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
         *wait = began.elapsed();
     }
     one_waits(wait);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_once_for_its_token_factor() {
+    let slow = Stuck(MemoryStore::new(store::Settings::default(), Clock::system()), true.into(), WAIT * 3 / 5);
+    let engine = Engine::new(Some(Arc::new(slow)), WAIT, keys(), Tasks::default(), Events::default());
+    let (learnt, table, began) = (Factor::nearest(2.0), Factor::ONE, Instant::now());
+    assert_eq!(engine.factors.settle(ChainKey::from_bytes([1; 16]), learnt, table).await, table);
+    assert_eq!(began.elapsed(), WAIT);
 }
 
 // === bugs in abridge ===

@@ -213,26 +213,19 @@ impl Models {
 
     /// All that is known, the first that fits a model first.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let settings = self.settings.iter().map(|model| Entry {
-            pattern: model.pattern.to_string(),
-            window: model.context_window,
-            encoding: model.encoding,
-            source: Source::Settings,
-        });
+        let entry = |source, pattern: &dyn ToString, window, encoding| Entry {
+            pattern: pattern.to_string(),
+            window,
+            encoding,
+            source,
+        };
+        let settings = self.settings.iter();
+        let settings = settings.map(|told| entry(Source::Settings, &told.pattern, told.context_window, told.encoding));
         let learned = self.learned.load();
         let learned: BTreeMap<_, _> = learned.iter().collect();
-        let learned = learned.into_iter().map(|(name, window)| Entry {
-            pattern: name.to_string(),
-            window: Some(*window),
-            encoding: None,
-            source: Source::Upstream,
-        });
-        let known = TABLES.models.iter().map(|known| Entry {
-            pattern: known.name.clone(),
-            window: known.window,
-            encoding: known.encoding,
-            source: Source::BuiltIn,
-        });
+        let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window), None));
+        let known = TABLES.models.iter();
+        let known = known.map(|known| entry(Source::BuiltIn, &known.name, known.window, known.encoding));
         settings.chain(learned).chain(known).collect()
     }
 

@@ -9,7 +9,7 @@ use super::models::{self, Pattern, TABLES_FILE, is_family};
 
 mod dollars;
 
-pub use dollars::{Dollars, KnownRates, Nanodollars, Rates};
+pub use dollars::{KnownRates, Nanodollars, Rates};
 
 /// One of the `[[prices]]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -61,9 +61,17 @@ pub struct Settings {
     pub output: Option<Dollars>,
 }
 
-/// The price of a token, as a multiple of the price of an input token that no cache knows.
+/// A number from 0 to `MOST`, in millionths.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Price(u32);
+pub struct Millionths<const MOST: u32>(u64);
+
+/// The price of a token, as a multiple of the price of an input token that no cache knows.
+pub type Price = Millionths<10>;
+
+/// Dollars for a million tokens.
+pub type Dollars = Millionths<10_000>;
+
+const ONE: u64 = 1_000_000;
 
 /// The part of a cache that is lost when a message changes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -120,18 +128,46 @@ struct Tables {
 static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
-const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));
+const USUAL: (Price, Price) = (Millionths(ONE / 10), Price::INPUT);
+
+// === impl Millionths ===
+
+impl<const MOST: u32> Millionths<MOST> {
+    /// The number, if it is in the range.
+    pub fn new(number: f64) -> Option<Self> {
+        (0.0..=f64::from(MOST)).contains(&number).then(|| Self(whole(number * 1e6)))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "it is far below 2^53")]
+    fn value(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl<'de, const MOST: u32> Deserialize<'de> for Millionths<MOST> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(from)?;
+        let error = || de::Error::custom(format_args!("{number} is out of range; allowed: 0 to {MOST}"));
+        Self::new(number).ok_or_else(error)
+    }
+}
+
+impl<const MOST: u32> Serialize for Millionths<MOST> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(self.value())
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
 
 // === impl Price ===
 
 impl Price {
-    const ONE: u32 = 1_000_000;
-
-    /// The highest price that can be set.
-    const MOST: f64 = 10.0;
-
     /// The price of an input token that no cache knows.
-    pub const INPUT: Self = Self(Self::ONE);
+    pub const INPUT: Self = Self(ONE);
 
     /// Whether tokens cost nothing.
     pub fn is_free(self) -> bool {
@@ -146,30 +182,7 @@ impl Price {
 
     /// What so many tokens cost, in millionths of an input token.
     pub fn of(self, n_tokens: usize) -> u64 {
-        u64::from(self.0).saturating_mul(n_tokens as u64)
-    }
-
-    fn ratio(self) -> f64 {
-        f64::from(self.0) / f64::from(Self::ONE)
-    }
-
-    /// The price, if it is one from 0 to 10.
-    pub fn new(price: f64) -> Option<Self> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in the range of the result")]
-        (0.0..=Self::MOST).contains(&price).then(|| Self((price * f64::from(Self::ONE)).round() as u32))
-    }
-}
-
-impl<'de> Deserialize<'de> for Price {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let price = f64::deserialize(from)?;
-        Self::new(price).ok_or_else(|| de::Error::custom(format_args!("{price} is out of range; allowed: 0 to 10")))
-    }
-}
-
-impl Serialize for Price {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(self.ratio())
+        self.0.saturating_mul(n_tokens as u64)
     }
 }
 
@@ -195,7 +208,7 @@ impl PriceList {
     pub fn of_request(&self, model: Option<&str>, for_an_hour: bool) -> Prices {
         let model = model.unwrap_or_default();
         let (read, write) = built_in(self.unaliased(model), &self.upstream);
-        let write = if for_an_hour { Price(2 * Price::ONE) } else { write };
+        let write = if for_an_hour { Millionths(2 * ONE) } else { write };
         let read = self.set(model, |table| table.read).unwrap_or(read);
         let write = self.set(model, |table| table.write).unwrap_or(write).max(read);
         Prices { read, write, on_break: self.set(model, |table| table.on_break).unwrap_or_default() }
@@ -220,7 +233,7 @@ fn built_in(model: &str, upstream: &str) -> (Price, Price) {
     };
     match TABLES.prices.iter().find(fits) {
         Some(known) => (known.read, known.write),
-        None if is_local(upstream) => (Price(0), Price::INPUT),
+        None if is_local(upstream) => (Millionths(0), Price::INPUT),
         None => USUAL,
     }
 }
@@ -245,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    fn prices(settings: &str, upstream: &str, model: &str) -> (u32, u32, Break) {
+    fn prices(settings: &str, upstream: &str, model: &str) -> (u64, u64, Break) {
         let settings: Vec<Settings> =
             toml::from_str::<BTreeMap<String, Vec<Settings>>>(settings).unwrap().remove("prices").unwrap_or_default();
         let Prices { read, write, on_break } = PriceList::new(&settings, &[], upstream).of_model(Some(model));

@@ -125,6 +125,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_encoding_is_shown_by_the_name_that_settings_have_for_it() {
+        let names = [
+            (Encoding::O200kBase, "o200k_base"),
+            (Encoding::O200kHarmony, "o200k_harmony"),
+            (Encoding::Cl100kBase, "cl100k_base"),
+            (Encoding::P50kBase, "p50k_base"),
+            (Encoding::R50kBase, "r50k_base"),
+        ];
+        for (encoding, name) in names {
+            assert_eq!(
+                (&*encoding.to_string(), serde_json::to_string(&encoding).unwrap()),
+                (name, format!("{name:?}"))
+            );
+        }
+    }
+
+    #[test]
     fn a_long_text_is_parted_behind_a_line_else_before_a_blank_else_where_it_must_be() {
         let parted = |text: &str| {
             let pieces: Vec<_> = pieces(text).collect();

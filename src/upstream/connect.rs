@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -50,11 +51,6 @@ pub enum ConnectorError {
     Key(#[from] super::sigv4::InvalidAwsKey),
 }
 
-/// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the proxy answers 407")]
-pub struct ProxyRefusal;
-
 /// A connection, perhaps without its TLS.
 type Stream = GatherWrites<TokioIo<TcpStream>>;
 
@@ -69,7 +65,8 @@ impl Connection for Box<dyn Io> {
     }
 }
 
-type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
+/// Why a proxy opens no tunnel.
+pub(super) type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
 
 /// The connection was not ready in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -88,18 +85,9 @@ pub struct Connector {
 }
 
 /// Opens TCP connections to the upstream, or to the proxy before it.
-#[derive(Clone, Debug)]
-enum Dialer {
-    Direct(HttpConnector),
-    /// CONNECT, for TLS through an HTTP proxy.
-    Tunnel(Tunnel<HttpConnector>),
-    /// Requests in absolute form, for plain HTTP through an HTTP proxy.
-    Forward {
-        proxy: Uri,
-        dial: HttpConnector,
-    },
-    Socks(SocksV5<HttpConnector>),
-}
+#[derive(Clone, derive_more::Debug)]
+#[debug("Dialer")]
+struct Dialer(Arc<dyn Fn(Uri) -> BoxFuture<Stream> + Send + Sync>);
 
 // === impl Connector ===
 
@@ -122,7 +110,7 @@ impl Connector {
         dial.set_keepalive(Some(Duration::from_mins(1)));
         let intercept = proxies.for_uri(base);
         let dial = match &intercept {
-            None => Dialer::Direct(dial),
+            None => Dialer::new(dial, None, GatherWrites::new),
             Some(proxy) => Dialer::via(proxy, base, dial)?,
         };
         // The system's roots are read only for an https upstream, because that is the longest part of the start.
@@ -163,24 +151,41 @@ impl Service<Uri> for Connector {
 // === impl Dialer ===
 
 impl Dialer {
+    /// Opens connections with `dial`, which is always ready: to `proxy`, or else to what is asked for.
+    fn new<D>(dial: D, proxy: Option<Uri>, gather: fn(TokioIo<TcpStream>) -> Stream) -> Self
+    where
+        D: Service<Uri, Response = TokioIo<TcpStream>> + Clone + Send + Sync + 'static,
+        D::Error: Into<BoxError>,
+        D::Future: Send + 'static,
+    {
+        Self(Arc::new(move |uri| {
+            let dialling = dial.clone().call(proxy.clone().unwrap_or(uri));
+            Box::pin(async move { dialling.await.map(gather).map_err(Into::into) })
+        }))
+    }
+
     fn via(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, ConnectorError> {
         let uri = proxy.uri();
         match (uri.scheme_str(), base.scheme_str()) {
             (Some("socks5" | "socks5h"), _) => {
                 let socks = SocksV5::new(uri.clone(), dial).local_dns(uri.scheme_str() == Some("socks5"));
-                Ok(Self::Socks(match proxy.raw_auth() {
+                let socks = match proxy.raw_auth() {
                     Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
                     None => socks,
-                }))
+                };
+                Ok(Self::new(socks, None, GatherWrites::new))
             }
+            // CONNECT, for TLS through an HTTP proxy.
             (Some("http"), Some("https")) => {
                 let tunnel = Tunnel::new(uri.clone(), dial);
-                Ok(Self::Tunnel(match proxy.basic_auth() {
+                let tunnel = match proxy.basic_auth() {
                     Some(auth) => tunnel.with_auth(auth.clone()),
                     None => tunnel,
-                }))
+                };
+                Ok(Self::new(tunnel, None, GatherWrites::new))
             }
-            (Some("http"), _) => Ok(Self::Forward { proxy: uri.clone(), dial }),
+            // Requests in absolute form, for plain HTTP through an HTTP proxy.
+            (Some("http"), _) => Ok(Self::new(dial, Some(uri.clone()), GatherWrites::to_proxy)),
             _ => Err(ConnectorError::Proxy(uri.clone())),
         }
     }
@@ -191,37 +196,12 @@ impl Service<Uri> for Dialer {
     type Error = BoxError;
     type Future = BoxFuture<Stream>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match self {
-            Self::Direct(dial) | Self::Forward { dial, .. } => dial.poll_ready(cx).map_err(Into::into),
-            Self::Tunnel(dial) => dial.poll_ready(cx).map_err(Into::into),
-            Self::Socks(dial) => dial.poll_ready(cx).map_err(Into::into),
-        }
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        fn stream<E: Into<BoxError>>(
-            dialling: impl Future<Output = Result<TokioIo<TcpStream>, E>> + Send + 'static,
-            gather: fn(TokioIo<TcpStream>) -> Stream,
-        ) -> BoxFuture<Stream> {
-            Box::pin(async move { dialling.await.map(gather).map_err(Into::into) })
-        }
-        match self {
-            Self::Direct(dial) => stream(dial.call(uri), GatherWrites::new),
-            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), GatherWrites::to_proxy),
-            Self::Tunnel(dial) => {
-                let dialling = dial.call(uri);
-                stream(async move { dialling.await.map_err(tunnel_error) }, GatherWrites::new)
-            }
-            Self::Socks(dial) => stream(dial.call(uri), GatherWrites::new),
-        }
-    }
-}
-
-fn tunnel_error(error: TunnelError) -> BoxError {
-    match error {
-        TunnelError::ProxyAuthRequired => ProxyRefusal.into(),
-        error => error.into(),
+        (self.0)(uri)
     }
 }
 

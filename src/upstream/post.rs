@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use tokio::time::timeout;
 
-use super::{Upstream, UpstreamError, UpstreamErrorKind};
+use super::connect::{ConnectorError, Proxies};
+use super::target::BaseUrlError;
+use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind};
 use crate::body::{self, RequestBody};
+use crate::events::WebhookUrl;
+use crate::units::Period;
 
 /// Why a post has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -22,19 +26,42 @@ pub enum PostError {
     Send(#[source] UpstreamError),
 }
 
+/// Why there is no client for posts.
+#[derive(Debug, thiserror::Error)]
+pub enum PostClientError {
+    /// The URL has no host.
+    #[error(transparent)]
+    Url(#[from] BaseUrlError),
+    /// No connection can be set up.
+    #[error(transparent)]
+    Connector(#[from] ConnectorError),
+}
+
 /// How long an answer's body is read and discarded, so that the connection can be reused.
 const MAX_DISCARD: Duration = Duration::from_secs(1);
 
-/// A request that posts JSON.
+/// The client for posts to one URL.
+pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, PostClientError> {
+    let settings = Settings { url: url.origin().parse()?, connect_timeout, ..Settings::default() };
+    Ok(Upstream::new(&settings, proxies, None)?)
+}
+
+/// A request that posts JSON in abridge's name.
 pub fn json_post(target: Uri, json: Bytes) -> Request<RequestBody> {
-    let length = HeaderValue::from(json.len());
+    let mut request = json_post_with(target, HeaderMap::new(), json);
+    let name = HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().insert(USER_AGENT, name);
+    request
+}
+
+/// A request that posts JSON, with these header fields besides those of the body.
+pub fn json_post_with(target: Uri, mut headers: HeaderMap, json: Bytes) -> Request<RequestBody> {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(json.len()));
     let mut request = Request::new(RequestBody::buffered(&[json]));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target;
-    let headers = request.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, length);
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
+    *request.headers_mut() = headers;
     request
 }
 

@@ -10,12 +10,13 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, LOCATION};
+use http::header::{ACCEPT, DATE, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
 
+use super::post::json_post_with;
 use super::routes::ANTHROPIC_VERSION;
 use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
 use crate::body::{self, Budget, Limits, Pace, PacedBody, Pool, ReadError, RequestBody};
@@ -320,10 +321,7 @@ impl ModelsRequest {
     ) -> Option<usize> {
         let url = server.path_of_one().and_then(|path| self.url_of(path))?;
         let asked = serde_json::to_vec(&BTreeMap::from([("model", model)])).ok()?;
-        let mut request = Request::post(url).body(RequestBody::buffered(&[asked.clone().into()])).ok()?;
-        *request.headers_mut() = self.headers.clone();
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(asked.len()));
+        let request = json_post_with(url, self.headers.clone(), asked.into());
         num_ctx(&read(upstream.send(request).await.ok()?, &limits(), pause).await.ok()?)
     }
 

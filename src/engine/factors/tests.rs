@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::runtime;
 

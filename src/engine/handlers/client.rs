@@ -17,10 +17,9 @@ use crate::body::RequestBody;
 use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
 use crate::platform::sockets;
-use crate::upstream::connect::{ConnectorError, Proxies};
-use crate::upstream::post::json_post;
-use crate::upstream::target::BaseUrlError;
-use crate::upstream::{self, Upstream};
+use crate::upstream::Upstream;
+use crate::upstream::connect::Proxies;
+use crate::upstream::post::{PostClientError, json_post, post_client};
 
 /// Where a handler is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,12 +59,9 @@ pub enum HandlerError {
     /// Its address is not one.
     #[error(transparent)]
     Address(#[from] HandlerUrlError),
-    /// Its URL is not one.
-    #[error(transparent)]
-    Url(#[from] BaseUrlError),
     /// No connection to it can be set up.
     #[error(transparent)]
-    Connector(#[from] ConnectorError),
+    Client(#[from] PostClientError),
 }
 
 // === impl HandlerUrl ===
@@ -118,11 +114,7 @@ impl HandlerClient {
         let target = match handler.url.parse()? {
             HandlerUrl::Unix(path) => Target::Unix(path),
             HandlerUrl::Http(url) => {
-                let url_of_host = url.origin().parse()?;
-                let connect_timeout = handler.timeout;
-                let settings =
-                    upstream::Settings { url: url_of_host, connect_timeout, ..upstream::Settings::default() };
-                Target::Http(Box::new(Upstream::new(&settings, proxies, None)?), url.uri().clone())
+                Target::Http(Box::new(post_client(&url, handler.timeout, proxies)?), url.uri().clone())
             }
         };
         Ok(Self { target, timeout: handler.timeout.0, key })

@@ -1,5 +1,6 @@
 //! Asks handlers: for the answers that a plan lacks, and for the factor that a conversation is counted with.
 
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
 
@@ -26,10 +27,7 @@ impl Planning<'_> {
     pub(super) async fn answer(&mut self, asks: Vec<HandlerAsk>) -> State {
         self.n_asked += 1;
         let began = Instant::now();
-        let got = match self.options.mode {
-            EditMode::Apply => self.settled(asks).await,
-            EditMode::DryRun => self.kept(asks).await,
-        };
+        let got = self.answers_to(asks).await;
         self.waits.add(WaitCause::Handlers, began);
         match got {
             Ok(got) => {
@@ -44,23 +42,25 @@ impl Planning<'_> {
         }
     }
 
-    async fn settled(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
-        self.persist_asked(&asks).await?;
+    async fn answers_to(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
+        let is_dry = self.options.mode == EditMode::DryRun;
+        if !is_dry {
+            self.persist_asked(&asks).await?;
+        }
         let longest =
             asks.iter().filter_map(|ask| self.config.handlers.timeout(&ask.handler)).max().unwrap_or_default();
         let deadline = *self.ask_deadline.get_or_insert_with(|| Instant::now() + longest);
         let (answers, config) = (&self.engine.answers, self.config);
-        let settle = |ask: HandlerAsk| async move {
-            Ok((ask.key, answers.settle(ask.key, answers.ask(config, &ask, deadline)).await?))
+        let answer = |ask: HandlerAsk| async move {
+            let answer = if is_dry {
+                answers.kept(ask.key).await?
+            } else {
+                Some(answers.settle(ask.key, answers.ask(config, &ask, deadline)).await?)
+            };
+            Ok(answer.map(|answer| (ask.key, answer)))
         };
-        stream::iter(asks).map(settle).buffer_unordered(MAX_CONCURRENT).try_collect().await
-    }
-
-    async fn kept(&self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
-        let answers = &self.engine.answers;
-        let kept = |ask: HandlerAsk| async move { Ok((ask.key, answers.kept(ask.key).await?)) };
-        let kept = stream::iter(asks).map(kept).buffer_unordered(MAX_CONCURRENT);
-        kept.try_filter_map(|(key, answer)| ready(Ok(answer.map(|answer| (key, answer))))).try_collect().await
+        let got = stream::iter(asks).map(answer).buffer_unordered(MAX_CONCURRENT);
+        got.try_filter_map(|got| ready(Ok(got))).try_collect().await
     }
 
     /// Stores the texts of which handlers are sent the ends alone, so that they can recall the rest.
@@ -88,7 +88,7 @@ impl Planning<'_> {
             edit: "count_tokens",
             conversation: Some(conversation),
             tool: String::new(),
-            arguments: serde_json::json!({ "model": model }).to_string(),
+            arguments: serde_json::to_string(&BTreeMap::from([("model", model)])).unwrap_or_default(),
             text: AskedText::Whole(text.clone()),
             most_bytes: MAX_DIGITS,
         };

@@ -5,14 +5,18 @@
 //! are made only where this process sees each request of a conversation: of a store that others use too, it does not know
 //! when a cache was used last. The name of a request that cannot be stored is known to this process alone.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::{Status, Summaries, USE_INTERVAL};
+use crate::engine::disks::PersistError;
 use crate::payload::{ChainKey, Place};
 use crate::plan::SentNames;
 use crate::planner::{ColdPassIndex, SentIndex};
+use crate::store::{Offered, Store};
 use crate::summary::SummaryIndex;
 
 /// A fact that a name alone tells.
@@ -59,6 +63,23 @@ impl Summaries {
         let new = new.into_iter().filter(|name| !self.is_stored(*name));
         // All at once, so that the store writes them together.
         join_all(new.map(|name| self.put_mark(&Mark::Sent(true), root, name))).await;
+    }
+
+    /// The fact about a beginning that the store has, or else this one, which it has from now on; none without a store. It is one
+    /// operation, so a request waits for the store once.
+    pub(in crate::engine) async fn settle_fact(
+        &self,
+        place: Place,
+        fact: Bytes,
+    ) -> Result<Option<Bytes>, PersistError> {
+        let settling = |store: Arc<dyn Store>| async move {
+            if let Some(stored) = store.whole_summary(place.beginning).await? {
+                return Ok(stored);
+            }
+            let offered = store.offer_summary(place, fact.clone()).await?;
+            Ok(if let Offered::Theirs(theirs) = offered { theirs } else { fact })
+        };
+        self.disks.ask(settling).await
     }
 
     /// Stores a fact that plans look up here. False if it is not durable.

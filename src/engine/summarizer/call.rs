@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout;
 
@@ -35,7 +35,7 @@ pub(super) enum CallError {
         /// The status.
         status: StatusCode,
         /// Its own words, for the log.
-        said: Words,
+        said: String,
         /// How to retry.
         retry: Retry,
     },
@@ -46,7 +46,7 @@ pub(super) enum CallError {
     #[error("the upstream's answer contains an error{said}")]
     ErrorEvent {
         /// Its own words, for the log.
-        said: Words,
+        said: String,
         /// How to retry.
         retry: Retry,
     },
@@ -92,8 +92,8 @@ pub(super) async fn call(
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
     let request = candidate.request(body.clone());
-    let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()).cloned());
-    let secrets = Secrets { body, keys: keys.collect() };
+    let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()));
+    let sent: Vec<_> = keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).chain([body]).collect();
     let answering = timeout(idle_timeout, candidate.upstream.send(request));
     let mut response =
         answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
@@ -103,12 +103,12 @@ pub(super) async fn call(
         let mut text = Vec::new();
         let _broken = stream::read_prefix(response.body_mut(), MAX_ERROR_BODY, idle_timeout, &mut text).await;
         let retry = retry_after_status(status, retry_after, &text, retry);
-        return Err(CallError::Status { status, said: Words::of(&text, &secrets), retry });
+        return Err(CallError::Status { status, said: words_of(&text, &sent), retry });
     }
     let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
         ReadError::ErrorEvent(data) => {
             let retry = refusal::classify_event(&data).map_or(Retry::Same(None), retry_after_refusal);
-            CallError::ErrorEvent { said: Words::of(&data, &secrets), retry }
+            CallError::ErrorEvent { said: words_of(&data, &sent), retry }
         }
         error => error.into(),
     })?;
@@ -177,17 +177,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 // === the words of an upstream ===
 
-/// The secrets that an upstream was sent, none of which may be in the log.
-struct Secrets {
-    body: Bytes,
-    keys: Vec<HeaderValue>,
-}
-
-/// The message of a refusal; empty if it has none.
-#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
-#[display("{}{_0}", if _0.is_empty() { "" } else { ": " })]
-pub(super) struct Words(String);
-
 /// How many characters of a message are looked at.
 const MAX_CHARS: usize = 300;
 
@@ -197,38 +186,31 @@ const MAX_DEPTH: usize = 4;
 /// So many characters that are in what was sent, too, count as a repetition of it.
 const REPEATED: usize = 12;
 
-impl Words {
-    /// The message in the body of a refusal.
-    fn of(body: &[u8], secrets: &Secrets) -> Self {
-        let text = str::from_utf8(body).unwrap_or_default();
-        let said = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)).unwrap_or_default();
-        let chars: Vec<char> = said.chars().take(MAX_CHARS).collect();
-        let mut is_sent = vec![false; chars.len()];
-        for (n, part) in chars.windows(REPEATED).enumerate() {
-            if secrets.have(&part.iter().collect::<String>()) {
-                is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
-            }
+/// The message in the body of a refusal, after a colon, without what the upstream was `sent`; empty if there is none.
+fn words_of(body: &[u8], sent: &[Bytes]) -> String {
+    let text = str::from_utf8(body).unwrap_or_default();
+    let Some(said) = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)) else {
+        return String::new();
+    };
+    let chars: Vec<char> = said.chars().take(MAX_CHARS).collect();
+    let mut is_sent = vec![false; chars.len()];
+    for (n, part) in chars.windows(REPEATED).enumerate() {
+        let part: String = part.iter().collect();
+        if sent.iter().any(|sent| memmem::find(sent, part.as_bytes()).is_some()) {
+            is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
         }
-        let mut words = String::new();
-        for (c, is_sent) in chars.into_iter().zip(is_sent) {
-            match c {
-                _ if is_sent && words.ends_with('\u{2026}') => {}
-                _ if is_sent => words.push('\u{2026}'),
-                ' ' => words.push(c),
-                c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
-                c => words.extend(c.escape_unicode()),
-            }
+    }
+    let mut words = ": ".to_owned();
+    for (c, is_sent) in chars.into_iter().zip(is_sent) {
+        match c {
+            _ if is_sent && words.ends_with('\u{2026}') => {}
+            _ if is_sent => words.push('\u{2026}'),
+            ' ' => words.push(c),
+            c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
+            c => words.extend(c.escape_unicode()),
         }
-        Self(words)
     }
-}
-
-impl Secrets {
-    /// Whether a part of a message is in what was sent.
-    fn have(&self, part: &str) -> bool {
-        let has = |sent: &[u8]| memmem::find(sent, part.as_bytes()).is_some();
-        has(&self.body) || self.keys.iter().any(|key| has(key.as_bytes()))
-    }
+    words
 }
 
 /// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string, in an event below `response`,
@@ -328,13 +310,11 @@ mod tests {
     }
 
     fn said(body: &str) -> String {
-        let secrets = Secrets {
-            body: Bytes::from_static(
-                br#"{"model":"m","messages":[{"role":"user","content":"the launch code is 4711"}]}"#,
-            ),
-            keys: vec![HeaderValue::from_static("Bearer sk-0123456789abcdef")],
-        };
-        Words::of(body.as_bytes(), &secrets).to_string()
+        let sent = [
+            r#"{"model":"m","messages":[{"role":"user","content":"the launch code is 4711"}]}"#,
+            "Bearer sk-0123456789abcdef",
+        ];
+        words_of(body.as_bytes(), &sent.map(Bytes::from))
     }
 
     #[test]

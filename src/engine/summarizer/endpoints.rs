@@ -5,10 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, USER_AGENT,
-};
-use http::{HeaderMap, Method, Request, Uri};
+use http::header::{ACCEPT, ACCEPT_ENCODING, EXPECT, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Request, Uri};
 
 use super::SummaryOrigin;
 use crate::body::RequestBody;
@@ -18,6 +16,7 @@ use crate::edit::summarize::{self, PromptMode, fit, instruction};
 use crate::events::Phase;
 use crate::summary::{Prompt, SummaryInput};
 use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::post::json_post_with;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{self, KeyHeader, Upstream};
 
@@ -185,14 +184,7 @@ impl Candidate<'_> {
 
     /// Builds a request with this body.
     pub(super) fn request(&self, body: Bytes) -> Request<RequestBody> {
-        let length = body.len();
-        let mut request = Request::new(RequestBody::buffered(&[body]));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
-        *request.headers_mut() = self.headers.clone();
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-        request
+        json_post_with(self.target.clone(), self.headers.clone(), body)
     }
 }
 

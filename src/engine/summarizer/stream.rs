@@ -52,10 +52,7 @@ const MAX_JSON: usize = 4 << 20;
 /// The longest summary text in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// The largest piece in bytes that the event parser is given: its time per piece grows faster than the length.
-const MAX_PIECE: usize = 4 << 10;
-
-const BOM: &[u8] = b"\xef\xbb\xbf";
+const BOM: &str = "\u{feff}";
 
 /// Reads an answer to its end.
 pub(super) async fn read(
@@ -96,7 +93,7 @@ pub(super) async fn read_prefix(
         && let Some(bytes) = next(body, idle_timeout).await?
     {
         read.extend_from_slice(&bytes);
-        if read.starts_with(BOM) {
+        if read.starts_with(BOM.as_bytes()) {
             read.drain(..BOM.len());
         }
     }
@@ -171,7 +168,7 @@ impl<'d> EventReader<'d> {
 
     fn end_line(&mut self) -> Result<bool, ReadError> {
         let (bytes, is_outline) = self.line.take();
-        let text = str::from_utf8(bytes.strip_prefix(BOM).unwrap_or(&bytes)).map_err(|_| ReadError::NotText)?;
+        let text = str::from_utf8(&bytes).map_err(|_| ReadError::NotText)?.trim_start_matches(BOM);
         if is_outline && !self.dialect.may_be_outlined(text.strip_prefix("data:").unwrap_or_default().as_bytes()) {
             return Err(ReadError::TooLong);
         }
@@ -183,8 +180,9 @@ impl<'d> EventReader<'d> {
     /// Reads an event that has ended.
     fn end_event(&mut self) -> Result<bool, ReadError> {
         let text = std::mem::take(&mut self.event);
-        let pieces = text.as_bytes().chunks(MAX_PIECE).map(Ok::<_, Infallible>);
-        let mut events = stream::iter(pieces).eventsource();
+        // A line at a time: the time of the parser grows with the square of what it has not yet parsed.
+        let lines = text.split_inclusive(['\r', '\n']).map(Ok::<_, Infallible>);
+        let mut events = stream::iter(lines).eventsource();
         // Few servers end lines with a carriage return alone; with these, all events come as one.
         while let Some(Some(event)) = events.next().now_or_never() {
             let event = event.map_err(|_| ReadError::NotText)?;
@@ -228,6 +226,16 @@ mod tests {
             }
             let done = format!("{}data: [DONE]\n\n{}", event("a"), event("never read"));
             assert_eq!(said(done.as_bytes(), chunk).unwrap(), "a");
+        }
+    }
+
+    #[test]
+    fn byte_order_marks_before_an_event_are_skipped() {
+        for marks in ["\u{feff}", "\u{feff}\u{feff}"] {
+            let stream = format!("{marks}{}{marks}{}", event("a"), event("b"));
+            for chunk in [1, 2, 4096] {
+                assert_eq!(said(stream.as_bytes(), chunk).unwrap(), "ab", "{marks:?} in chunks of {chunk}");
+            }
         }
     }
 

@@ -145,7 +145,9 @@ impl SummaryTask {
         disks.persist(self.config.export_dir(), transcript, Lifetime::Usual).await?;
         let place = Place { root: job.root, beginning: job.key };
         let stored = disks.breaker.call(async move { summaries.put(place, summary).await }).await;
-        stored.map_err(PersistError::Breaker)?.map_err(SummaryError::NotStored)
+        let is_theirs = stored.map_err(PersistError::Breaker)?.map_err(SummaryError::NotStored)?;
+        self.summarizer.counts.with(|counts| counts.theirs += u64::from(is_theirs));
+        Ok(())
     }
 
     fn publish(&self, kind: EventKind) {
@@ -195,7 +197,7 @@ impl SummaryTask {
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
         let name = candidate.name(self.job.model.as_deref());
-        let plain_only = self.summarizer.plain_only.lock().await.contains(&name);
+        let plain_only = self.summarizer.plain_only.get(&name).is_some();
         let mut spec = self.spec(candidate, source.clone(), plain_only);
         let (mut number, mut n_repeated, mut n_halved, mut was_refused) = (0, 0, 0, false);
         loop {
@@ -206,7 +208,7 @@ impl SummaryTask {
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
-                        self.summarizer.note_plain_only(name).await;
+                        self.summarizer.plain_only.insert(name, ());
                     }
                     return Ok(written);
                 }

@@ -13,17 +13,20 @@ use crate::store::{
     Verified,
 };
 
-/// A store whose disk does not answer; of summaries, unless it is told to.
+/// A store whose disk does not answer; of summaries, unless it is told to, and then after this time.
 #[derive(Debug)]
-pub(super) struct Stuck(pub(super) MemoryStore, pub(super) AtomicBool);
+pub(super) struct Stuck(pub(super) MemoryStore, pub(super) AtomicBool, pub(super) Duration);
 
 impl Stuck {
     pub(super) fn new() -> Self {
-        Self(MemoryStore::new(store::Settings::default(), Clock::system()), AtomicBool::new(false))
+        Self(MemoryStore::new(store::Settings::default(), Clock::system()), AtomicBool::new(false), Duration::ZERO)
     }
 
-    fn answers(&self) -> bool {
-        self.1.load(Ordering::Relaxed)
+    async fn answers(&self) {
+        if !self.1.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(self.2).await;
     }
 }
 
@@ -50,11 +53,13 @@ impl Store for Stuck {
     }
 
     async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
-        if self.answers() { self.0.offer_summary(place, summary) } else { Box::pin(std::future::pending()) }.await
+        self.answers().await;
+        self.0.offer_summary(place, summary).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
-        if self.answers() { self.0.summary(beginning) } else { Box::pin(std::future::pending()) }.await
+        self.answers().await;
+        self.0.summary(beginning).await
     }
 
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {

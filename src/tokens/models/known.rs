@@ -31,6 +31,7 @@ pub(super) struct Known {
 
 /// The images and bytes that a host accepts in one request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(deny_unknown_fields)]
 pub struct MediaLimits {
     host: Pattern,
     /// The most images.

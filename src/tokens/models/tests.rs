@@ -370,3 +370,17 @@ fn a_page_that_is_not_the_last_names_the_model_before_the_next() {
     }
     assert_eq!(next_page_after(b"[]"), None);
 }
+
+#[test]
+fn the_file_has_no_keys_that_nobody_reads() {
+    let file: BTreeMap<String, Vec<BTreeMap<String, toml::Value>>> = toml::from_str(TABLES_FILE).unwrap();
+    let tables: Vec<_> = file.keys().collect();
+    assert_eq!(tables, ["billed", "dollars", "hosts", "models", "prices", "reasoning"]);
+    // Of the other tables, a line with another key is refused.
+    let keys = file["reasoning"].iter().flat_map(BTreeMap::keys);
+    assert!(
+        keys.clone().all(|key| ["name", "sealed", "ended_turns"].contains(&&**key)),
+        "{:?}",
+        keys.collect::<Vec<_>>()
+    );
+}

@@ -3,15 +3,11 @@
 use std::fmt;
 
 use quick_cache::sync::Cache;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
-use super::PriceList;
+use super::{Dollars, PriceList, whole};
 use crate::tokens::Usage;
 use crate::tokens::models::is_family;
-
-/// Dollars for a million tokens.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Dollars(u64);
 
 /// An amount of money in billionths of a dollar: what a token costs is a whole number of them, or nearly.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -35,6 +31,7 @@ pub struct Rates {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
 struct Long {
     over: u64,
     times_input: f64,
@@ -50,11 +47,11 @@ pub struct KnownRates {
 
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Known {
     name: String,
     input: f64,
     output: f64,
-    #[serde(flatten)]
     long: Option<Long>,
 }
 
@@ -64,34 +61,6 @@ const HOUR: f64 = 2.0;
 
 /// How many models are remembered, whose names clients choose.
 const MAX_FOUND: usize = 256;
-
-// === impl Dollars ===
-
-impl Dollars {
-    const PARTS: f64 = 1e6;
-
-    fn value(self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^53")]
-        let parts = self.0 as f64;
-        parts / Self::PARTS
-    }
-}
-
-impl<'de> Deserialize<'de> for Dollars {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let dollars = f64::deserialize(from)?;
-        if !(0.0..=10_000.0).contains(&dollars) {
-            return Err(de::Error::custom(format_args!("{dollars} is out of range; allowed: 0 to 10000")));
-        }
-        Ok(Self(whole(dollars * Self::PARTS)))
-    }
-}
-
-impl Serialize for Dollars {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(self.value())
-    }
-}
 
 // === impl Nanodollars ===
 
@@ -125,10 +94,10 @@ impl PriceList {
         let prices = self.of_model(model);
         // Prices of the settings hold for requests of any length.
         let long = known.filter(|_| set_input.is_none() && set_output.is_none()).and_then(|known| known.long);
-        let write = input * prices.write.ratio();
+        let write = input * prices.write.value();
         // A cache that asks nothing for writing has no lifetimes to sell.
         let write_hour = if prices.write > super::Price::INPUT { input * HOUR } else { write };
-        Some(Rates { input, read: input * prices.read.ratio(), write, write_hour, output, long })
+        Some(Rates { input, read: input * prices.read.value(), write, write_hour, output, long })
     }
 }
 
@@ -175,15 +144,22 @@ impl Rates {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
-fn whole(number: f64) -> u64 {
-    number.round() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tokens::prices::Settings;
+
+    #[test]
+    fn a_line_of_the_file_has_no_other_keys() {
+        let read = |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
+        assert!(read("").is_ok_and(|known| known.long.is_none()));
+        assert!(
+            read("long = { over = 9, times_input = 2.0, times_output = 1.5 }").is_ok_and(|known| known.long.is_some())
+        );
+        for wrong in ["ouput = 3.0", "over = 9", "long = { over = 9 }", "long = { over = 9, times_inputs = 2.0 }"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     fn rates(settings: &str, model: &str) -> Option<Rates> {
         PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], &[], "api.example.com").dollars(Some(model))

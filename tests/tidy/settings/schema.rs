@@ -321,7 +321,9 @@ impl Code {
                 let (name, modules) = names.split_last().expect("a path has a name");
                 let path = modules.last().map_or_else(|| name.clone(), |module| format!("{module}::{name}"));
                 match self.look(Some(source), &path) {
-                    Some(At { source, item: Item::Type(alias) }) => self.shape(source, &alias.ty),
+                    Some(At { source, item: Item::Type(alias) }) if TYPES.iter().all(|(known, ..)| known != name) => {
+                        self.shape(source, &alias.ty)
+                    }
                     at => Shape { is_optional: false, many: None, name: name.clone(), at },
                 }
             }
@@ -341,6 +343,7 @@ impl<'a> At<'a> {
         match self.item {
             Item::Struct(item) => &item.attrs,
             Item::Enum(item) => &item.attrs,
+            Item::Type(item) => &item.attrs,
             _ => &[],
         }
     }
