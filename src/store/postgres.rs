@@ -94,8 +94,7 @@ impl Engine for Postgres {
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
         let fresh = calls::statement("fresh", &self.prefix);
         // That it can be asked for, on the connection for writes, says nothing about writes.
-        let asked = self.links.writes.call(|client| calls::query(client, fresh, &parameters)).await;
-        let found = asked.map_err(|error| self.links.fails(Op::Put, error))?;
+        let found = self.links.ask(Op::Put, |client| calls::query(client, fresh, &parameters)).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
@@ -273,24 +272,17 @@ impl Engine for Postgres {
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
-    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
         let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
         let found = self.rows(Op::Get, "notes", &parameters).await?;
-        let mut notes = Vec::new();
-        for row in &found {
-            let kind: String = self.cell(row, 0)?;
-            // A later version may know other kinds.
-            let Some(kind) = NoteKind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
-            let value: Vec<u8> = self.cell(row, 2)?;
-            notes.push(Note { kind, key: ChainKey::from_bytes(self.key(row, 1)?), value: value.into() });
-        }
-        Ok(notes)
+        let name = |row| Ok([self.cell::<Vec<u8>>(row, 1)?, self.cell::<String>(row, 0)?.into_bytes()].concat());
+        found.iter().map(|row| Ok((name(row)?, self.cell(row, 2)?))).collect()
     }
 }
 
 impl Postgres {
-    /// What is known of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
+    /// The state of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
     fn state(&self, row: &Row, n: usize) -> StoreResult<SeenState> {
         let left = Duration::from_secs(self.number(row, n + 2)?);
         Ok(match (self.cell(row, n)?, self.cell(row, n + 1)?) {

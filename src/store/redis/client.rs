@@ -170,7 +170,7 @@ impl Meta for Client {
     }
 }
 
-/// What is read from an answer.
+/// Reads an answer.
 pub(super) fn read<T: FromRedisValue>(answer: Value) -> EngineResult<T> {
     T::from_redis_value(answer).map_err(|_| EngineError::Damaged)
 }
