@@ -350,11 +350,6 @@ impl<E: Engine> Store for EngineStore<E> {
         self.inner.maintain().await
     }
 
-    /// The engine does that by itself.
-    async fn compact(&self) -> StoreResult<()> {
-        Ok(())
-    }
-
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         self.inner.page(query).await
     }

@@ -107,7 +107,7 @@ impl Engine for Redis {
         });
         // That it can be asked for, on the connection for writes, says nothing about writes.
         let asked = self.links.ask(Op::Put, |client| self.run(client, &steps, self.confirmation));
-        let fresh: Vec<Vec<_>> = self.answers(asked.await?)?;
+        let fresh: Vec<Vec<_>> = asked.await?;
         Ok(fresh.into_iter().flatten().map(PayloadKey::from_bytes).collect())
     }
 

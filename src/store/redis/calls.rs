@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{FromRedisValue, Value};
+use redis::FromRedisValue;
 
 use super::Redis;
-use super::client::{Client, Confirmation, Step};
+use super::client::{Client, Confirmation, Step, read};
 use crate::payload::PayloadKey;
 use crate::store::engine::EngineResult;
 use crate::store::shared::SeenState;
@@ -25,20 +25,16 @@ impl Redis {
     /// Runs steps. Those that write wait for the replicas.
     pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
         let confirmation = self.confirmation.filter(|_| op != Op::Get);
-        self.answers(self.links.call(op, |client| self.run(client, steps, confirmation)).await?)
+        self.links.call(op, |client| self.run(client, steps, confirmation)).await
     }
 
-    pub(super) async fn run(
+    pub(super) async fn run<T: FromRedisValue>(
         &self,
         client: Arc<Client>,
         steps: &[Step],
         confirmation: Option<Confirmation>,
-    ) -> EngineResult<Vec<Value>> {
-        client.run(steps, self.terms.now(), confirmation).await
-    }
-
-    pub(super) fn answers<T: FromRedisValue>(&self, answers: Vec<Value>) -> StoreResult<Vec<T>> {
-        self.whole(answers.into_iter().map(|answer| T::from_redis_value(answer).ok()).collect())
+    ) -> EngineResult<Vec<T>> {
+        client.run(steps, self.terms.now(), confirmation).await?.into_iter().map(read).collect()
     }
 
     /// An answer as it was read; one that could not be read is damaged.
