@@ -214,8 +214,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// clock since the last call is not trusted at once.
     async fn maintain(&self) -> StoreResult<()>;
 
-    /// Makes the file as small as possible. Blocks all reads and writes meanwhile.
-    async fn compact(&self) -> StoreResult<()>;
+    /// Makes the file as small as possible. Blocks all reads and writes meanwhile. A database does that by itself.
+    async fn compact(&self) -> StoreResult<()> {
+        Ok(())
+    }
 
     /// At most `most` payloads, the last used first.
     async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {

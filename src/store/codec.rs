@@ -13,10 +13,10 @@
 //! The name of a payload is a keyed hash of its content and its caller. A store knows neither the caller nor the key, so
 //! it cannot check a payload against its name. XXH3 is checked at the speed of memory, before anything is decompressed.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use bytes::Bytes;
-use tokio::sync::Mutex;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -54,14 +54,6 @@ pub(super) struct Name {
     id: [u8; ID_LEN],
 }
 
-/// A payload, summary or other value in the form that is written.
-pub(super) struct Encoded {
-    head: Vec<u8>,
-    body: Bytes,
-    /// The length before encoding.
-    pub(super) plain_len: u64,
-}
-
 /// Why a frame cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unreadable {
@@ -82,11 +74,11 @@ struct Frame<'t> {
     body: &'t [u8],
 }
 
-/// The compressor that was used last: to make one takes longer than to compress a short text.
-static SPARE: Mutex<Option<Compressor<'static>>> = Mutex::const_new(None);
-
-/// A compressor of a longer payload takes more memory, and is not kept.
-const KEPT_UP_TO: usize = 64 << 10;
+thread_local! {
+    /// The compressor of this thread: to make one takes longer than to compress a short text. It grows with the longest text,
+    /// so only blocking threads, which end when they are idle, compress long ones.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
 
 /// Values of more bytes are encoded on a blocking thread.
 pub(super) const LARGE: usize = 64 << 10;
@@ -144,46 +136,6 @@ impl fmt::Display for Name {
     }
 }
 
-// === impl Encoded ===
-
-impl Encoded {
-    /// Encodes bytes that have no type.
-    pub(super) fn new(name: &Name, bytes: Bytes) -> Self {
-        Self::of(name, &bytes.into())
-    }
-
-    /// Encodes a payload with its type.
-    pub(super) fn of(name: &Name, payload: &Payload) -> Self {
-        let plain = payload.bytes();
-        let plain_len = plain.len() as u64;
-        let compressed = compressed(&plain).filter(|body| body.len() < plain.len());
-        let (encoding, body) = compressed.map_or((PLAIN, plain), |body| (ZSTD, body.into()));
-        let media = payload.media().map_or(NO_MEDIA, MediaType::code);
-        let lengths = [plain_len.to_le_bytes(), (body.len() as u64).to_le_bytes()].concat();
-        let mut head = [&MAGIC[..], &[name.kind, encoding, media, 0], &name.id, &lengths].concat();
-        head.extend(checksum(&head, &body).to_le_bytes());
-        Self { head, body, plain_len }
-    }
-
-    /// How many bytes [`Encoded::write`] writes.
-    pub(super) fn len(&self) -> usize {
-        self.head.len() + self.body.len()
-    }
-
-    /// Writes the encoded bytes; `to` is as long as [`Encoded::len`] says.
-    pub(super) fn write(&self, to: &mut [u8]) {
-        if let Some((head, body)) = to.split_at_mut_checked(self.head.len()) {
-            head.copy_from_slice(&self.head);
-            body.copy_from_slice(&self.body);
-        }
-    }
-
-    /// The encoded bytes.
-    pub(super) fn to_vec(&self) -> Vec<u8> {
-        [&self.head[..], &self.body].concat()
-    }
-}
-
 // === impl Frame ===
 
 impl<'t> Frame<'t> {
@@ -215,6 +167,17 @@ impl<'t> Frame<'t> {
         let bytes = bytes.filter(|bytes| bytes.len() as u64 == self.plain_len).ok_or(Unreadable::Damaged)?;
         Ok(Payload::stored(bytes, media))
     }
+}
+
+/// Encodes a payload, or another value, which has no media type, for its name.
+pub(super) fn encode(name: &Name, payload: &Payload) -> Vec<u8> {
+    let plain = payload.bytes();
+    let compressed = compressed(&plain).filter(|body| body.len() < plain.len());
+    let (encoding, body) = compressed.as_deref().map_or((PLAIN, &*plain), |body| (ZSTD, body));
+    let media = payload.media().map_or(NO_MEDIA, MediaType::code);
+    let lengths = [plain.len(), body.len()].map(|len| (len as u64).to_le_bytes()).concat();
+    let head = [&MAGIC[..], &[name.kind, encoding, media, 0], &name.id, &lengths].concat();
+    [&head[..], &checksum(&head, body).to_le_bytes(), body].concat()
 }
 
 /// Decodes what was stored under a name.
@@ -251,14 +214,10 @@ fn compressed(plain: &[u8]) -> Option<Vec<u8>> {
     if plain.len() <= COMPRESS_FROM {
         return None;
     }
-    let is_short = plain.len() <= KEPT_UP_TO;
-    let spare = SPARE.try_lock().ok().filter(|_| is_short).and_then(|mut spare| spare.take());
-    let mut compressor = spare.or_else(|| Compressor::new(LEVEL).ok())?;
-    let compressed = compressor.compress(plain).ok();
-    if is_short && let Ok(mut spare) = SPARE.try_lock() {
-        *spare = Some(compressor);
-    }
-    compressed
+    COMPRESSOR.with_borrow_mut(|of_thread| {
+        let compressor = of_thread.take().or_else(|| Compressor::new(LEVEL).ok())?;
+        of_thread.insert(compressor).compress(plain).ok()
+    })
 }
 
 /// The length is what a frame says, so it has a bound, and memory that is not there is an error.
@@ -301,10 +260,7 @@ mod tests {
     }
 
     fn encoded(payload: &[u8]) -> Vec<u8> {
-        let encoded = Encoded::new(&name(), Bytes::copy_from_slice(payload));
-        let mut stored = vec![0; encoded.len()];
-        encoded.write(&mut stored);
-        assert_eq!(stored, encoded.to_vec());
+        let stored = encode(&name(), &Bytes::copy_from_slice(payload).into());
         assert_eq!(decode(&name(), &stored), Ok(Bytes::copy_from_slice(payload).into()));
         assert_eq!(check(&name(), &stored), Ok(payload.len() as u64));
         stored
@@ -315,7 +271,7 @@ mod tests {
         for payload in [&b""[..], b"abc", &[b'a'; 5000]].map(Bytes::from_static) {
             for media in [None, Some(MediaType::Png), Some(MediaType::Bytes)] {
                 let payload = Payload::stored(payload.clone(), media);
-                let stored = Encoded::of(&name(), &payload).to_vec();
+                let stored = encode(&name(), &payload);
                 assert_eq!(decode(&name(), &stored), Ok(payload));
             }
         }
@@ -323,9 +279,11 @@ mod tests {
 
     #[test]
     fn a_compressor_that_was_used_before_makes_the_same_bytes() {
-        for n in [KEPT_UP_TO, KEPT_UP_TO + 15, 2 * COMPRESS_FROM, KEPT_UP_TO, 4 * KEPT_UP_TO, 2 * COMPRESS_FROM] {
+        for n in [LARGE, LARGE + 15, 2 * COMPRESS_FROM, LARGE, 4 * LARGE, 2 * COMPRESS_FROM] {
             let text = b"a line of text\n".repeat(n / 15);
             assert_eq!(encoded(&text)[HEAD_LEN..], Compressor::new(LEVEL).unwrap().compress(&text).unwrap(), "{n}");
+            // A long text of a batch leaves its compressor to the next one.
+            assert!(COMPRESSOR.with_borrow(Option::is_some), "{n}");
         }
     }
 

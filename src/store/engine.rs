@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 
 use super::codec::{LARGE, Name, Unreadable};
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Identity, Secrets, Texts, random};
-use super::shared::{Claimant, Note, NoteGroup, Seen, SeenState, SharedStore};
+use super::secret::{Identity, Secrets, random};
+use super::shared::{Claimant, Note, NoteGroup, NoteKind, Seen, SeenState, SharedStore};
 use super::{
     Clock, Counts, Cursor, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine,
     StoreError, StoreErrorKind, StoreResult, SweepResult, Verified,
@@ -36,7 +36,7 @@ pub(super) mod writer;
 
 pub use super::engine_error::{EngineError, EngineResult, OpenError, Refusal, UrlError};
 pub(super) use interface::{Engine, Stale, Terms, count};
-use payloads::{Found, NAMED_AT_ONCE};
+use payloads::NAMED_AT_ONCE;
 use seal::Seal;
 use writer::Job;
 
@@ -121,9 +121,8 @@ impl<E: Engine> EngineStore<E> {
         let tasks = Tasks::default();
         let Options { url, settings, secrets, clock, fresh } = options;
         let seal = if settings.seal { Seal::new(&secrets).ok_or(OpenError::NoSecret)? } else { Seal::default() };
-        let texts = if settings.seal { Texts::Sealed } else { Texts::Plain };
-        let identity =
-            Arc::new(Identity::new(secrets, texts, fresh.map_or_else(random, Ok).map_err(OpenError::Random)?));
+        let fresh = fresh.map_or_else(random, Ok).map_err(OpenError::Random)?;
+        let identity = Arc::new(Identity::new(secrets, settings.seal, fresh));
         let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
@@ -206,7 +205,7 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
-        let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
+        let Some((row, body, is_stale)) = self.inner.find(key).await? else { return Ok(None) };
         let decoded = self.inner.decode_payload(key, &body);
         if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
             self.inner.note_damage(key).await;
@@ -291,9 +290,15 @@ impl<E: Engine> Store for EngineStore<E> {
             }
         }
         for group in NoteGroup::ALL {
-            for Note { kind, key, value } in self.inner.engine.notes(group).await? {
-                let name = Name::of_note(kind, key);
-                verified.count(name, self.inner.open(name, &value).err());
+            for (name, value) in self.inner.engine.notes(group).await? {
+                match note_of(&name) {
+                    Some((Some(kind), key)) => {
+                        let name = Name::of_note(kind, key);
+                        verified.count(name, self.inner.open(name, &value).err());
+                    }
+                    Some((None, _)) => {}
+                    None => verified.damaged.push(NAMELESS.to_owned()),
+                }
             }
         }
         Ok(verified)
@@ -325,10 +330,14 @@ impl<E: Engine> Store for EngineStore<E> {
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let notes = self.inner.engine.notes(group).await?;
-        // A note that is not what was stored is left out.
-        let opened = |note: Note| {
-            let value = self.inner.decode_value(Name::of_note(note.kind, note.key), &note.value).ok()?;
-            Some(Note { value, ..note })
+        // A damaged note is counted, and left out.
+        let opened = |(name, value): (Vec<u8>, Vec<u8>)| {
+            let Some((kind, key)) = note_of(&name) else {
+                self.inner.counts().damage(&NAMELESS);
+                return None;
+            };
+            let value = self.inner.decode_value(Name::of_note(kind?, key), &value).ok()?;
+            Some(Note { kind: kind?, key, value })
         };
         Ok(notes.into_iter().filter_map(opened).collect())
     }
@@ -339,11 +348,6 @@ impl<E: Engine> Store for EngineStore<E> {
 
     async fn maintain(&self) -> StoreResult<()> {
         self.inner.maintain().await
-    }
-
-    /// The engine does that by itself.
-    async fn compact(&self) -> StoreResult<()> {
-        Ok(())
     }
 
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
@@ -423,6 +427,15 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 }
 
 // === helpers ===
+
+/// A note that cannot be named, because its name is damaged.
+const NAMELESS: &str = "note without a key";
+
+/// The kind and the key of a note of this name; no kind if it is that of a later version, nothing if the name is damaged.
+fn note_of(name: &[u8]) -> Option<(Option<NoteKind>, ChainKey)> {
+    let (key, kind) = name.split_first_chunk()?;
+    Some((NoteKind::of_label(kind), ChainKey::from_bytes(*key)))
+}
 
 fn closed(op: Op) -> StoreError {
     StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)

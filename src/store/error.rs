@@ -180,14 +180,19 @@ impl Counts {
             Err(Unreadable::Later) => Ok(None),
             Err(Unreadable::Foreign) => Err(StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Foreign)),
             Err(Unreadable::Damaged) => {
-                self.damaged.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(
-                    what = %name,
-                    "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
-                );
+                self.damage(&name);
                 Err(StoreError::new(Op::Get, StoreErrorKind::Damaged, Fault::Damaged(name)))
             }
         }
+    }
+
+    /// Counts and logs a damaged row.
+    pub(super) fn damage(&self, what: &dyn Display) {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            %what,
+            "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
+        );
     }
 
     /// A decoded value that is not a payload.

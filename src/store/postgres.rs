@@ -13,14 +13,14 @@ use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
 use super::secret::Identity;
 use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
-use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
+use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES};
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
 
 mod calls;
 mod connect;
 
-use calls::Parameter;
+use calls::{Parameter, cell, info, key, number, numbers, payload, query, state, statement};
 use connect::Connector;
 pub use connect::init;
 
@@ -58,10 +58,9 @@ impl Engine for Postgres {
     }
 
     async fn promise(&self) -> String {
-        let asked = self.links.reads.call(|client| calls::query(client, calls::statement("promise", ""), &[])).await;
-        let row = asked.as_ref().ok().and_then(|rows| rows.first());
-        let said = row.and_then(|row| Some((row.try_get::<_, String>(0).ok()?, row.try_get::<_, i64>(1).ok()?)));
-        match said {
+        let read = |row: &Row| Ok((cell::<String>(row, 0)?, number(row, 1)?));
+        let asked = self.links.reads.call(|client| query(client, statement("promise", ""), &[], read)).await;
+        match asked.ok().and_then(|mut rows| rows.pop()) {
             Some((commit, _)) if commit == "off" => {
                 "synchronous_commit is off, so a crash of the engine may lose what it has just confirmed".to_owned()
             }
@@ -80,23 +79,18 @@ impl Engine for Postgres {
         let extras: Vec<_> = rows.values().map(|row| self.terms.extra(row.lifetime)).collect();
         let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
         let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
-        let mut new = (0, 0);
-        for row in self.rows(Op::Put, "put", &parameters).await? {
-            if self.cell(&row, 1)? {
-                new = (new.0 + 1, new.1 + self.number(&row, 0)?);
-            }
-        }
-        Ok(new)
+        let read = |row: &Row| Ok((number(row, 0)?, cell::<bool>(row, 1)?));
+        let written = self.rows(Op::Put, "put", &parameters, read).await?;
+        let new = written.into_iter().filter(|(_, is_new)| *is_new);
+        Ok(new.fold((0, 0), |(n, all), (bytes, _)| (n + 1, all + bytes)))
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
-        let fresh = calls::statement("fresh", &self.prefix);
+        let fresh = statement("fresh", &self.prefix);
         // That it can be asked for, on the connection for writes, says nothing about writes.
-        let asked = self.links.writes.call(|client| calls::query(client, fresh, &parameters)).await;
-        let found = asked.map_err(|error| self.links.fails(Op::Put, error))?;
-        found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
+        self.links.ask(Op::Put, |client| query(client, fresh, &parameters, payload)).await
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
@@ -108,8 +102,7 @@ impl Engine for Postgres {
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        let found = self.rows(Op::Get, "was_swept", &[blob(key.as_bytes())]).await?;
-        self.cell(self.first(&found)?, 0)
+        self.row(Op::Get, "was_swept", &[blob(key.as_bytes())], |row| cell(row, 0)).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
@@ -121,16 +114,14 @@ impl Engine for Postgres {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))]).await?;
-        found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
+        self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))], |row| Ok((payload(row)?, cell(row, 1)?))).await
     }
 
     async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
         let [first, last] = keys;
         let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
-        let found = self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))]).await?;
-        found.iter().map(|row| self.info(row)).collect()
+        self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))], info).await
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
@@ -138,8 +129,7 @@ impl Engine for Postgres {
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let found = self.rows(Op::Get, "inspected", &[text(id)]).await?;
-        found.first().map(|row| self.cell(row, 0)).transpose()
+        Ok(self.rows(Op::Get, "inspected", &[text(id)], |row| cell(row, 0)).await?.pop())
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
@@ -153,45 +143,40 @@ impl Engine for Postgres {
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
-        let expired = [int(self.now()), int(self.terms.keep_for()), int(BATCH)];
-        let gone = match stale {
-            Stale::Expired => self.rows(Op::Sweep, "sweep", &expired).await?,
+        let (name, parameters) = match stale {
+            Stale::Expired => ("sweep", vec![int(self.now()), int(self.terms.keep_for()), int(BATCH)]),
             Stale::Unused { owner, bytes } => {
                 let (unused, owner) = (int(self.terms.in_use_for()), int(owner.map(i64::from)));
-                let parameters = [int(self.now()), unused, int(BATCH), owner, int(count(bytes))];
-                self.rows(Op::Sweep, "sweep_unused", &parameters).await?
+                ("sweep_unused", vec![int(self.now()), unused, int(BATCH), owner, int(count(bytes))])
             }
         };
-        let row = self.first(&gone)?;
-        Ok((self.number(row, 0)?, self.number(row, 1)?))
+        self.row(Op::Sweep, name, &parameters, |row| Ok((number(row, 0)?, number(row, 1)?))).await
     }
 
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
-        let found = self.rows(Op::Get, "owners", &[]).await?;
-        let owner = |row: &Row| Ok(u16::try_from(self.number(row, 1)?).unwrap_or_default());
-        found.iter().map(|row| Ok((self.number(row, 0)?, owner(row)?))).collect()
+        let owner = |row: &Row| number(row, 1).map(|owner| u16::try_from(owner).unwrap_or_default());
+        self.rows(Op::Get, "owners", &[], |row| Ok((number(row, 0)?, owner(row)?))).await
     }
 
     async fn sweep_others(&self) -> StoreResult<u64> {
         let parameters = [int(self.now()), int(self.terms.keep_for())];
-        let gone = self.rows(Op::Sweep, "sweep_summaries", &parameters).await?;
+        let gone = self.rows(Op::Sweep, "sweep_summaries", &parameters, |row| cell::<bool>(row, 0)).await?;
         self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await?;
-        gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
+        Ok(gone.into_iter().map(u64::from).sum())
     }
 
     async fn crowd_others(&self) -> StoreResult<u64> {
         let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
         let parameters = [int(self.now()), int(unused), int(most)];
-        let gone = self.rows(Op::Sweep, "crowd_summaries", &parameters).await?;
+        let n_gone = self.execute(Op::Sweep, "crowd_summaries", &parameters).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
         self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
-        Ok(gone.len() as u64)
+        Ok(n_gone)
     }
 
     async fn is_full(&self) -> StoreResult<bool> {
-        let full = self.rows(Op::Get, "meta", &[text("full")]).await?;
-        let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
-        Ok(full == Some(1))
+        let full = self.rows(Op::Get, "meta", &[text("full")], |row| cell::<Option<i64>>(row, 1)).await?;
+        Ok(full.contains(&Some(1)))
     }
 
     async fn set_full(&self, is_full: bool) -> StoreResult<()> {
@@ -199,13 +184,7 @@ impl Engine for Postgres {
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
-        let found = self.rows(Op::Get, "totals", &[]).await?;
-        let row = self.first(&found)?;
-        let mut totals = [0; 8];
-        for (n, total) in totals.iter_mut().enumerate() {
-            *total = self.number(row, n)?;
-        }
-        Ok(totals)
+        self.row(Op::Get, "totals", &[], |row| numbers(row, 0)).await
     }
 
     async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
@@ -230,8 +209,7 @@ impl Engine for Postgres {
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        let found = self.rows(Op::Get, "summaries", &[]).await?;
-        found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
+        self.rows(Op::Get, "summaries", &[], |row| key(row, 0).map(ChainKey::from_bytes)).await
     }
 
     async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
@@ -242,9 +220,8 @@ impl Engine for Postgres {
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
-        let found = self.rows(Op::Get, "look", &parameters).await?;
-        let seen = |row| Ok(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state: self.state(row, 1)? });
-        found.iter().map(seen).collect()
+        let seen = |row: &Row| Ok(Seen { beginning: ChainKey::from_bytes(key(row, 0)?), state: state(row, 1)? });
+        self.rows(Op::Get, "look", &parameters, seen).await
     }
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
@@ -255,9 +232,9 @@ impl Engine for Postgres {
             return Ok(None);
         }
         // The claim has failed: is the beginning summarised, or claimed by another process?
-        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)]).await?;
+        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)], |row| state(row, 0)).await?;
         // It is gone if it was swept meanwhile.
-        Ok(Some(found.first().map_or(Ok(SeenState::UnderWay(Duration::ZERO)), |row| self.state(row, 0))?))
+        Ok(Some(found.first().copied().unwrap_or(SeenState::UnderWay(Duration::ZERO))))
     }
 
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
@@ -273,43 +250,18 @@ impl Engine for Postgres {
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
-    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
         let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
-        let found = self.rows(Op::Get, "notes", &parameters).await?;
-        let mut notes = Vec::new();
-        for row in &found {
-            let kind: String = self.cell(row, 0)?;
-            // A later version may know other kinds.
-            let Some(kind) = NoteKind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
-            let value: Vec<u8> = self.cell(row, 2)?;
-            notes.push(Note { kind, key: ChainKey::from_bytes(self.key(row, 1)?), value: value.into() });
-        }
-        Ok(notes)
+        let note = |row: &Row| {
+            let name = [cell::<Vec<u8>>(row, 1)?, cell::<String>(row, 0)?.into_bytes()].concat();
+            Ok((name, cell(row, 2)?))
+        };
+        self.rows(Op::Get, "notes", &parameters, note).await
     }
 }
 
 impl Postgres {
-    /// What is known of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
-    fn state(&self, row: &Row, n: usize) -> StoreResult<SeenState> {
-        let left = Duration::from_secs(self.number(row, n + 2)?);
-        Ok(match (self.cell(row, n)?, self.cell(row, n + 1)?) {
-            (true, _) => SeenState::Stored,
-            (false, true) => SeenState::UnderWay(left),
-            (false, false) => SeenState::NotNow(left),
-        })
-    }
-
-    fn info(&self, row: &Row) -> StoreResult<PayloadInfo> {
-        Ok(PayloadInfo {
-            key: PayloadKey::from_bytes(self.key(row, 0)?),
-            bytes: self.number(row, 1)?,
-            stored_bytes: self.number(row, 2)?,
-            created: Time(self.number(row, 3)?),
-            used: Time(self.number(row, 4)?),
-        })
-    }
-
     fn now(&self) -> Option<i64> {
         self.terms.now()
     }

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{Encoded, LARGE, Name};
+use super::codec::{self, LARGE, Name};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
@@ -249,9 +249,9 @@ impl Store for RedbStore {
     }
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Offered> {
-        let encoded = encode(Name::of_summary(beginning), summary).await?;
+        let frame = encode(Name::of_summary(beginning), summary).await?;
         let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
-            send_reply(reply, writer.offer_summary(beginning, &encoded));
+            send_reply(reply, writer.offer_summary(beginning, &frame));
             writer.sweep_if_crowded();
         };
         self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
@@ -281,8 +281,8 @@ impl Store for RedbStore {
     }
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
-        let encoded = encode(Name::of_inspected(&id), seen).await?;
-        self.run(Op::Put, move |writer| writer.put_inspected(&id, &encoded, most)).await
+        let frame = encode(Name::of_inspected(&id), seen).await?;
+        self.run(Op::Put, move |writer| writer.put_inspected(&id, &frame, most)).await
     }
 
     async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
@@ -295,12 +295,18 @@ impl Store for RedbStore {
     }
 
     async fn note(&self, note: Note, keep: Duration) -> StoreResult<()> {
-        self.run(Op::Put, move |writer| writer.note(&note, keep)).await
+        let value = encode(Name::of_note(note.kind, note.key), note.value).await?.into();
+        self.run(Op::Put, move |writer| writer.note(&Note { value, ..note }, keep)).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let now = self.shared.clock.now();
-        self.read(move |db| others::notes(db, group, now)).await
+        let notes = self.read(move |db| others::notes(db, group, now)).await?;
+        // A damaged note is counted, and left out.
+        let opened = |(kind, key, stored)| {
+            Some(Note { kind, key, value: self.shared.counts.value(Name::of_note(kind, key), stored).ok()? })
+        };
+        Ok(notes.into_iter().filter_map(opened).collect())
     }
 
     async fn sweep(&self) -> StoreResult<SweepResult> {
@@ -406,15 +412,18 @@ async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<
     let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let new = move |(key, payload): (_, Payload)| NewPayload {
         key,
-        encoded: Encoded::of(&Name::of_payload(key), &payload),
+        frame: codec::encode(&Name::of_payload(key), &payload),
+        bytes: payload.len() as u64,
         lifetime,
     };
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
     run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
-async fn encode(name: Name, bytes: Bytes) -> StoreResult<Encoded> {
-    run_blocking_from(LARGE + 1, bytes.len(), move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
+async fn encode(name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
+    let n_bytes = bytes.len();
+    let encode = move || codec::encode(&name, &bytes.into());
+    run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Put))
 }
 
 fn failed(op: Op, error: Error) -> StoreError {

@@ -25,7 +25,7 @@ mod client;
 mod connect;
 mod url;
 
-use calls::{BodyAndMark, body, bucket, by_bucket, each_bucket, info, note, state};
+use calls::{BodyAndMark, body, bucket, by_bucket, each_bucket, info, state};
 use client::{BUCKETS, Confirmation, Step};
 use connect::{Connector, UNKNOWN, describe_crash};
 use url::Target;
@@ -105,7 +105,9 @@ impl Engine for Redis {
             step.add(<&str>::from(lifetime));
             step.add(key.as_bytes());
         });
-        let fresh: Vec<Vec<_>> = self.ask_for_write(&steps).await?;
+        // That it can be asked for, on the connection for writes, says nothing about writes.
+        let asked = self.links.ask(Op::Put, |client| self.run(client, &steps, self.confirmation));
+        let fresh: Vec<Vec<_>> = asked.await?;
         Ok(fresh.into_iter().flatten().map(PayloadKey::from_bytes).collect())
     }
 
@@ -312,12 +314,11 @@ impl Engine for Redis {
         self.one(Op::Put, step.with(kind.group().label())).await
     }
 
-    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
-        let mut notes: Vec<(Vec<u8>, u64, Vec<u8>)> =
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut notes: Vec<(u64, Vec<u8>, Vec<u8>)> =
             self.one(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
-        notes.sort_by(|(name, written, _), other| (Reverse(written), name).cmp(&(Reverse(&other.1), &other.0)));
-        let notes = notes.into_iter().filter_map(|(name, _, value)| note(&name, value));
-        Ok(notes.take(group.most()).collect())
+        notes.sort_unstable_by(|(written, name, _), other| other.0.cmp(written).then_with(|| name.cmp(&other.1)));
+        Ok(notes.into_iter().take(group.most()).map(|(_, name, value)| (name, value)).collect())
     }
 }
 

@@ -16,15 +16,6 @@ pub struct Secrets {
     old: Vec<Zeroizing<[u8; 32]>>,
 }
 
-/// How a store keeps texts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Texts {
-    /// As they are.
-    Plain,
-    /// Encrypted.
-    Sealed,
-}
-
 /// The text is not a secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not 64 hexadecimal digits; `openssl rand -hex 32` prints a secret")]
@@ -50,12 +41,10 @@ impl Secrets {
     }
 }
 
-/// What a store keeps of a secret that it is not told, so that another one is noticed, and so is another way to keep texts.
-pub(super) fn check_value(secret: &[u8; 32], texts: Texts) -> [u8; 16] {
-    let usage: &[u8] = match texts {
-        Texts::Plain => b"the secret of a store",
-        Texts::Sealed => b"the secret of a sealed store",
-    };
+/// A hash that a store keeps of a secret that it is not told, so that another one is noticed, and that texts are encrypted or
+/// are not any more.
+fn check_value(secret: &[u8; 32], is_sealed: bool) -> [u8; 16] {
+    let usage: &[u8] = if is_sealed { b"the secret of a sealed store" } else { b"the secret of a store" };
     blake3::keyed_hash(secret, usage).as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
@@ -67,16 +56,8 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 fn parse(text: &str) -> Result<Zeroizing<[u8; 32]>, NotASecret> {
-    let mut secret = Zeroizing::new([0; 32]);
-    let text = text.trim();
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(NotASecret);
-    }
-    for (byte, digits) in secret.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits).map_err(|_| NotASecret)?;
-        *byte = u8::from_str_radix(digits, 16).map_err(|_| NotASecret)?;
-    }
-    Ok(secret)
+    let digits = blake3::Hash::from_hex(text.trim()).map_err(|_| NotASecret)?;
+    Ok(Zeroizing::new(digits.into()))
 }
 
 // === identity ===
@@ -84,7 +65,8 @@ fn parse(text: &str) -> Result<Zeroizing<[u8; 32]>, NotASecret> {
 /// The identity that the engine is to have, and the secret once it is known.
 pub(super) struct Identity {
     secrets: Secrets,
-    texts: Texts,
+    /// Whether texts are encrypted.
+    is_sealed: bool,
     /// A secret that the engine gets if it has none.
     fresh: Zeroizing<[u8; 32]>,
     found: OnceLock<Zeroizing<[u8; 32]>>,
@@ -103,8 +85,8 @@ pub(super) trait Meta: Sync {
 // === impl Identity ===
 
 impl Identity {
-    pub(super) fn new(secrets: Secrets, texts: Texts, fresh: [u8; 32]) -> Self {
-        Self { secrets, texts, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
+    pub(super) fn new(secrets: Secrets, is_sealed: bool, fresh: [u8; 32]) -> Self {
+        Self { secrets, is_sealed, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
     }
 
     /// The secret: that of the settings, or the engine's own once it was read.
@@ -117,7 +99,7 @@ impl Identity {
         self.secrets.current().is_some()
     }
 
-    /// Checks what is after a new connection. An engine that has no secret gets one.
+    /// Checks the engine of a new connection. One that has no secret gets one.
     pub(super) async fn check(&self, engine: &impl Meta) -> EngineResult<()> {
         match self.secrets.current() {
             Some(secret) => self.check_secret(engine, &secret).await,
@@ -130,21 +112,18 @@ impl Identity {
         if engine.value("secret").await?.is_some() {
             return Err(EngineError::OwnSecret);
         }
-        let value = check_value(secret, self.texts);
+        let value = check_value(secret, self.is_sealed);
         engine.put_if_absent("secret_check", &value).await?;
         let stored = engine.value("secret_check").await?.unwrap_or_default();
         if stored == value {
             return Ok(());
         }
-        let is_of = |texts| self.secrets.old().chain([secret]).any(|secret| stored == check_value(secret, texts));
-        if is_of(self.texts) {
+        let is_of = |sealed| self.secrets.old().chain([secret]).any(|secret| stored == check_value(secret, sealed));
+        if is_of(self.is_sealed) {
             return engine.replace("secret_check", &stored, &value).await;
         }
-        Err(match self.texts {
-            Texts::Plain if is_of(Texts::Sealed) => EngineError::Sealed,
-            Texts::Sealed if is_of(Texts::Plain) => EngineError::NotSealed,
-            _ => EngineError::OtherSecret,
-        })
+        let otherwise_kept = if self.is_sealed { EngineError::NotSealed } else { EngineError::Sealed };
+        Err(if is_of(!self.is_sealed) { otherwise_kept } else { EngineError::OtherSecret })
     }
 
     /// Of several processes that start at once, one makes the secret.
@@ -185,9 +164,9 @@ mod tests {
 
     #[test]
     fn a_check_value_tells_secrets_and_sealed_stores_apart() {
-        let value = check_value(&[1; 32], Texts::Plain);
-        assert_eq!(value, check_value(&[1; 32], Texts::Plain));
-        assert_ne!(value, check_value(&[2; 32], Texts::Plain));
-        assert_ne!(value, check_value(&[1; 32], Texts::Sealed));
+        let value = check_value(&[1; 32], false);
+        assert_eq!(value, check_value(&[1; 32], false));
+        assert_ne!(value, check_value(&[2; 32], false));
+        assert_ne!(value, check_value(&[1; 32], true));
     }
 }

@@ -134,6 +134,11 @@ impl NoteKind {
         self.into()
     }
 
+    /// The kind that is stored as this text; none if it is that of a later version.
+    pub(super) fn of_label(label: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.label().as_bytes() == label)
+    }
+
     /// What it is read with.
     pub fn group(self) -> NoteGroup {
         if self == Self::Ledger { NoteGroup::Ledger } else { NoteGroup::Fleet }

@@ -1,12 +1,15 @@
 //! Each engine is a store, and two processes on it are one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use abridge_proxy::payload::{Keys, Lifetime};
+use abridge_proxy::payload::{ChainKey, Keys, Lifetime};
 use abridge_proxy::store::engine::{OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
-use abridge_proxy::store::{Clock, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
+use abridge_proxy::store::{
+    Clock, Note, NoteGroup, NoteKind, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind,
+};
 use abridge_proxy::units::ByteSize;
 
 use crate::engine::{Engine, Postgres, cluster, on_each_engine};
@@ -190,7 +193,15 @@ async fn names_of_a_namespace_are_apart_from_others(engine: Engine) {
     }
 }
 
+async fn a_note_with_a_damaged_name_is_told_and_hides_no_other(engine: Engine) {
+    match engine {
+        Engine::Postgres(_) => damaged_note::<PostgresStore>(&engine).await,
+        Engine::Redis(_) => damaged_note::<RedisStore>(&engine).await,
+    }
+}
+
 on_each_engine!(
+    a_note_with_a_damaged_name_is_told_and_hides_no_other,
     a_store_in_an_engine_conforms,
     two_stores_in_one_engine_conform,
     sealed_stores_in_an_engine_conform,
@@ -282,6 +293,17 @@ async fn makes_room<S: Open>(opener: &Opener<'_>) {
     }
     assert_eq!(other.sweep().await.unwrap().crowded_out, 3, "those of the others");
     assert!(left().await.iter().all(|is_left| *is_left) && one.was_swept(ann[0]).await.unwrap());
+}
+
+async fn damaged_note<S: Open>(engine: &Engine) {
+    let [store] = Opener::new(engine).open::<S, 1>(Settings::default(), TestClock::new().clock()).await;
+    let note = Note { kind: NoteKind::Window, key: ChainKey::from_bytes([1; 16]), value: dense(1, 100) };
+    store.note(note.clone(), Duration::from_hours(1)).await.unwrap();
+    engine.damage_note("n0").await;
+    assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note]);
+    assert_eq!((store.stats().await.unwrap().damaged, store.is_failing()), (1, false));
+    let verified = store.verify().await.unwrap();
+    assert_eq!((verified.notes, verified.damaged.len()), (1, 1));
 }
 
 async fn are_apart<S: Open>(engine: &Engine) {

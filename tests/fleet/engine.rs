@@ -219,6 +219,19 @@ impl Engine {
     }
 
     /// Makes something else of each text and summary.
+    /// Adds a note whose name is damaged.
+    pub(crate) async fn damage_note(&self, namespace: &str) {
+        match self {
+            Self::Postgres(postgres) => {
+                let note = "(kind, key, value, written, until) VALUES ('window', '\\x01', '', 1, 99999999999)";
+                postgres.run(&format!("INSERT INTO abridge_{namespace}_notes {note}")).await;
+            }
+            Self::Redis(redis) => {
+                redis.run(&["HSET", &format!("abridge:{namespace}:{{00}}:notes"), "short", "1 99999999999 x"]);
+            }
+        }
+    }
+
     async fn rewrite(&self, sql: &str, lua: &str) {
         match self {
             Self::Postgres(postgres) => {

@@ -130,7 +130,8 @@ pub(in crate::store) trait Engine: Send + Sync + Sized + 'static {
 
     fn note(&self, note: Note, keep: Duration) -> impl Reply<()>;
 
-    fn notes(&self, group: NoteGroup) -> impl Reply<Vec<Note>>;
+    /// Names and values of notes. A name is a key with a kind after it.
+    fn notes(&self, group: NoteGroup) -> impl Reply<Vec<(Vec<u8>, Vec<u8>)>>;
 }
 
 // === impl Terms ===

@@ -170,20 +170,27 @@ impl<C: Connect> Links<C> {
         self.reads.close();
     }
 
-    /// Calls the engine: to read, on the connection for reads, or on the one for writes while that is being opened again. The
-    /// first write that succeeds ends a failure: reads may work while no write does.
+    /// Calls the engine. The first write that succeeds ends a failure: reads may work while no write does.
     pub(in crate::store) async fn call<T, F: Future<Output = EngineResult<T>>>(
         &self,
         op: Op,
         call: impl FnOnce(Arc<C::Client>) -> F,
     ) -> StoreResult<T> {
-        let is_read = op == Op::Get;
-        let link = if is_read && self.reads.open().is_ok() { &self.reads } else { &self.writes };
-        let done = link.call(call).await.map_err(|error| self.fails(op, error))?;
-        if !is_read {
+        let done = self.ask(op, call).await?;
+        if op != Op::Get {
             self.counts.works(None);
         }
         Ok(done)
+    }
+
+    /// Calls the engine: to read, on the connection for reads, or on the one for writes while that is being opened again.
+    pub(in crate::store) async fn ask<T, F: Future<Output = EngineResult<T>>>(
+        &self,
+        op: Op,
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> StoreResult<T> {
+        let link = if op == Op::Get && self.reads.open().is_ok() { &self.reads } else { &self.writes };
+        link.call(call).await.map_err(|error| self.fails(op, error))
     }
 
     /// Counts and logs a failure.
@@ -193,7 +200,7 @@ impl<C: Connect> Links<C> {
         StoreError::new(op, kind, error)
     }
 
-    /// Returns what is stored cannot be read.
+    /// Counts and logs that an answer could not be read.
     pub(in crate::store) fn damaged(&self) -> StoreError {
         self.fails(Op::Get, EngineError::Damaged)
     }

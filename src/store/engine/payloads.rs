@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 use super::writer::NewRow;
 use super::{Engine, EngineResult, Inner, Known, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, LARGE, Name, Unreadable, decode};
+use crate::store::codec::{LARGE, Name, Unreadable, decode, encode};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
 use crate::store::{NamedPayloads, Op, Page, PageQuery, PayloadInfo, StoreResult};
 use crate::tasks::run_blocking_from;
@@ -24,14 +24,6 @@ pub(super) const NAMED_AT_ONCE: usize = 32;
 /// How many damaged payloads are remembered until they are sent again.
 const MAX_DAMAGED: usize = 4096;
 
-/// A payload as the engine has it.
-pub(super) struct Found {
-    pub(super) row: PayloadKey,
-    pub(super) body: Vec<u8>,
-    /// Whether its use is to be written.
-    pub(super) is_stale: bool,
-}
-
 // === bodies ===
 
 impl<E: Engine> Inner<E> {
@@ -41,7 +33,7 @@ impl<E: Engine> Inner<E> {
         let seal = Arc::clone(&self.seal);
         let new = move |(key, payload): (PayloadKey, Payload)| {
             let name = Name::of_payload(key);
-            let body = seal.seal(&name, Encoded::of(&name, &payload).to_vec())?;
+            let body = seal.seal(&name, encode(&name, &payload))?;
             let (row, owner) = (seal.row(key), seal.owner(key));
             Ok(NewRow { key, row, body, bytes: count(payload.len() as u64), lifetime, owner })
         };
@@ -50,7 +42,7 @@ impl<E: Engine> Inner<E> {
 
     pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
         let seal = Arc::clone(&self.seal);
-        self.encode_sized(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
+        self.encode_sized(bytes.len(), move || seal.seal(&name, encode(&name, &bytes.into()))).await
     }
 
     /// A payload of the engine; `None` if a later version has stored it in a way that this one does not know.
@@ -102,10 +94,11 @@ impl<E: Engine> Inner<E> {
         all
     }
 
-    pub(super) async fn find(&self, key: PayloadKey) -> StoreResult<Option<Found>> {
+    /// The row of a payload, its body, and whether its use is to be written.
+    pub(super) async fn find(&self, key: PayloadKey) -> StoreResult<Option<(PayloadKey, Vec<u8>, bool)>> {
         for row in self.seal.rows(key) {
             if let Some((body, is_stale)) = self.engine.get(row).await? {
-                return Ok(Some(Found { row, body, is_stale }));
+                return Ok(Some((row, body, is_stale)));
             }
         }
         Ok(None)
@@ -128,7 +121,7 @@ impl<E: Engine> Inner<E> {
                 continue;
             }
             // Another process may have written the row again since, so only the damaged body is removed.
-            if let Some(Found { row, body, .. }) = self.find(*key).await?
+            if let Some((row, body, _)) = self.find(*key).await?
                 && self.open(Name::of_payload(*key), &body) == Err(Unreadable::Damaged)
             {
                 self.engine.remove(row, &body).await?;

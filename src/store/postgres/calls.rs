@@ -1,17 +1,20 @@
-//! Calls of PostgreSQL: statements with the names of this fleet's tables, and cells.
+//! Calls of PostgreSQL: statements with the names of this fleet's tables, and the rows that they return.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::{Postgres, blob, int};
+use crate::payload::PayloadKey;
 use crate::store::engine::{EngineError, EngineResult};
 use crate::store::engine_error::Refusal;
-use crate::store::{Op, StoreResult};
+use crate::store::shared::SeenState;
+use crate::store::{Op, PayloadInfo, StoreResult, Time};
 
 /// A parameter of a statement, with its type.
 pub(super) type Parameter<'a> = (Box<dyn ToSql + Send + Sync + 'a>, Type);
@@ -41,18 +44,15 @@ pub(super) fn statement(name: &str, prefix: &str) -> String {
     statements(name, prefix).concat()
 }
 
-/// Runs a statement that returns rows. Statements are not prepared under a name, so that a pooler may be between.
-pub(super) async fn query(
+/// Runs a statement, and reads each row that it returns. Statements are not prepared under a name, so that a pooler may be
+/// between.
+pub(super) async fn query<T>(
     client: Arc<Client>,
     statement: String,
     parameters: &[Parameter<'_>],
-) -> EngineResult<Vec<Row>> {
-    Ok(client.query_typed(&statement, &borrowed(parameters)).await?)
-}
-
-/// Runs a statement, and returns how many rows it has changed.
-async fn execute(client: Arc<Client>, statement: String, parameters: &[Parameter<'_>]) -> EngineResult<u64> {
-    Ok(client.execute_typed(&statement, &borrowed(parameters)).await?)
+    read: impl Fn(&Row) -> EngineResult<T>,
+) -> EngineResult<Vec<T>> {
+    client.query_typed(&statement, &borrowed(parameters)).await?.iter().map(read).collect()
 }
 
 /// Parameters as the client takes them.
@@ -61,41 +61,85 @@ fn borrowed<'a>(parameters: &'a [Parameter<'_>]) -> Vec<(&'a (dyn ToSql + Sync),
 }
 
 impl Postgres {
-    /// Reads, or writes, and returns the rows.
-    pub(super) async fn rows(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
-        self.links.call(op, |client| query(client, statement(name, &self.prefix), parameters)).await
+    /// Runs a statement that reads, or writes, and reads each row that it returns.
+    pub(super) async fn rows<T>(
+        &self,
+        op: Op,
+        name: &str,
+        parameters: &[Parameter<'_>],
+        read: impl Fn(&Row) -> EngineResult<T>,
+    ) -> StoreResult<Vec<T>> {
+        self.links.call(op, |client| query(client, statement(name, &self.prefix), parameters, read)).await
     }
 
-    /// The first of rows of which there is to be one.
-    pub(super) fn first<'r>(&self, rows: &'r [Row]) -> StoreResult<&'r Row> {
-        rows.first().ok_or_else(|| self.links.damaged())
+    /// The same of a statement that returns one row.
+    pub(super) async fn row<T>(
+        &self,
+        op: Op,
+        name: &str,
+        parameters: &[Parameter<'_>],
+        read: impl Fn(&Row) -> EngineResult<T>,
+    ) -> StoreResult<T> {
+        self.rows(op, name, parameters, read).await?.pop().ok_or_else(|| self.links.damaged())
     }
 
     /// Reads a body, if there is one, and whether its use is to be written.
     pub(super) async fn body_and_mark(&self, statement: &str, key: &[u8; 16]) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        let found = self.rows(Op::Get, statement, &[int(self.now()), blob(key), int(self.grain())]).await?;
-        found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
+        let parameters = [int(self.now()), blob(key), int(self.grain())];
+        Ok(self.rows(Op::Get, statement, &parameters, |row| Ok((cell(row, 0)?, cell(row, 1)?))).await?.pop())
     }
 
     /// Writes, and returns how many rows were changed.
     pub(super) async fn execute(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<u64> {
-        self.links.call(op, |client| execute(client, statement(name, &self.prefix), parameters)).await
+        let execute = async |client: Arc<Client>| {
+            Ok(client.execute_typed(&statement(name, &self.prefix), &borrowed(parameters)).await?)
+        };
+        self.links.call(op, execute).await
     }
+}
 
-    pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> StoreResult<T> {
-        row.try_get(n).map_err(|_| self.links.damaged())
-    }
+// === cells ===
 
-    /// A number in a row; a negative one is none.
-    pub(super) fn number(&self, row: &Row, n: usize) -> StoreResult<u64> {
-        Ok(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default())
-    }
+pub(super) fn cell<T: for<'a> FromSql<'a>>(row: &Row, n: usize) -> EngineResult<T> {
+    row.try_get(n).map_err(|_| EngineError::Damaged)
+}
 
-    /// A name in a row.
-    pub(super) fn key(&self, row: &Row, n: usize) -> StoreResult<[u8; 16]> {
-        let bytes: Vec<u8> = self.cell(row, n)?;
-        bytes.try_into().map_err(|_| self.links.damaged())
+/// A number in a row; a negative one is none.
+pub(super) fn number(row: &Row, n: usize) -> EngineResult<u64> {
+    Ok(u64::try_from(cell::<i64>(row, n)?).unwrap_or_default())
+}
+
+/// A name in a row.
+pub(super) fn key(row: &Row, n: usize) -> EngineResult<[u8; 16]> {
+    cell::<Vec<u8>>(row, n)?.try_into().map_err(|_| EngineError::Damaged)
+}
+
+pub(super) fn payload(row: &Row) -> EngineResult<PayloadKey> {
+    key(row, 0).map(PayloadKey::from_bytes)
+}
+
+pub(super) fn info(row: &Row) -> EngineResult<PayloadInfo> {
+    let [bytes, stored_bytes, created, used] = numbers(row, 1)?;
+    Ok(PayloadInfo { key: payload(row)?, bytes, stored_bytes, created: Time(created), used: Time(used) })
+}
+
+/// So many numbers from a column on.
+pub(super) fn numbers<const N: usize>(row: &Row, from: usize) -> EngineResult<[u64; N]> {
+    let mut numbers = [0; N];
+    for (n, place) in numbers.iter_mut().enumerate() {
+        *place = number(row, from + n)?;
     }
+    Ok(numbers)
+}
+
+/// The state of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
+pub(super) fn state(row: &Row, n: usize) -> EngineResult<SeenState> {
+    let left = Duration::from_secs(number(row, n + 2)?);
+    Ok(match (cell(row, n)?, cell(row, n + 1)?) {
+        (true, _) => SeenState::Stored,
+        (false, true) => SeenState::UnderWay(left),
+        (false, false) => SeenState::NotNow(left),
+    })
 }
 
 // === the meaning of errors ===

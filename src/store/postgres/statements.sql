@@ -172,7 +172,7 @@ DELETE FROM abridge_summaries WHERE used < :now - $2
 -- Removes the least recently used summaries beyond $3 bytes that were not used for $2 seconds.
 DELETE FROM abridge_summaries WHERE used < :now - $2 AND beginning IN
     (SELECT beginning FROM (SELECT beginning, sum(octet_length(body)) OVER (ORDER BY used DESC, beginning) AS total
-    FROM abridge_summaries WHERE body IS NOT NULL) AS s WHERE total > $3) RETURNING TRUE;
+    FROM abridge_summaries WHERE body IS NOT NULL) AS s WHERE total > $3);
 
 -- name: sweep_notes
 DELETE FROM abridge_notes WHERE until <= :now;

@@ -16,7 +16,7 @@ use super::tables::{self, META, Outcome};
 use super::{holder, whole};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::platform::folder_of;
-use crate::store::codec::{Encoded, Name, decode};
+use crate::store::codec::{Name, decode, encode};
 use crate::store::secret::random;
 use crate::store::{Op, StoreError, StoreErrorKind, Time};
 use crate::tasks::yield_thread;
@@ -222,8 +222,8 @@ fn create(db: &Database, secret: Secret) -> Outcome<()> {
         whole::create(transaction)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert("version", FORMAT.to_le_bytes().as_slice())?;
-        let frame = Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret));
-        meta.insert("secret", frame.to_vec().as_slice())?;
+        let frame = encode(&Name::of_secret(), &Bytes::copy_from_slice(&secret).into());
+        meta.insert("secret", frame.as_slice())?;
         Ok(())
     })
 }

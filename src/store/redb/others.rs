@@ -8,7 +8,7 @@ use ::redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTr
 use super::tables::{Outcome, Stored, count_tombstones, existing, payloads, write};
 use crate::inspect;
 use crate::payload::ChainKey;
-use crate::store::codec::{Encoded, Name, Unreadable, decode};
+use crate::store::codec::{Name, Unreadable, decode};
 use crate::store::{Note, NoteGroup, NoteKind, PayloadInfo, Stats, Time};
 
 /// Encoded summaries, by the beginnings that they replace.
@@ -32,19 +32,13 @@ pub(super) const NOTES: TableDefinition<'_, (&str, [u8; 16]), NoteRow<'_>> = Tab
 
 /// Stores a summary, unless there is one that is not damaged, which is returned. There is one writer, so none comes
 /// between.
-pub(super) fn offer_summary(
-    db: &Database,
-    beginning: ChainKey,
-    encoded: &Encoded,
-    now: Time,
-) -> Outcome<Option<Stored>> {
+pub(super) fn offer_summary(db: &Database, beginning: ChainKey, frame: &[u8], now: Time) -> Outcome<Option<Stored>> {
     if let Some(theirs) = summary(db, beginning)?.filter(|theirs| *theirs != Err(Unreadable::Damaged)) {
         return Ok(Some(theirs));
     }
     write(db, |transaction| {
-        let mut summaries = transaction.open_table(SUMMARIES)?;
-        encoded.write(summaries.insert_reserve(beginning.as_bytes(), encoded.len())?.as_mut());
-        transaction.open_table(SUMMARY_ROWS)?.insert(beginning.as_bytes(), (now.0, encoded.len() as u64))?;
+        transaction.open_table(SUMMARIES)?.insert(beginning.as_bytes(), frame)?;
+        transaction.open_table(SUMMARY_ROWS)?.insert(beginning.as_bytes(), (now.0, frame.len() as u64))?;
         Ok(None)
     })
 }
@@ -137,14 +131,13 @@ pub(super) fn sweep_summaries(db: &Database, noted: &HashMap<ChainKey, Time>, qu
 // === requests ===
 
 /// Stores an inspected request, and removes the oldest beyond the quota: their bytes.
-pub(super) fn put_inspected(db: &Database, id: &str, encoded: &Encoded, now: Time, quota: Quota) -> Outcome<u64> {
+pub(super) fn put_inspected(db: &Database, id: &str, frame: &[u8], now: Time, quota: Quota) -> Outcome<u64> {
     write(db, |transaction| {
         {
             let mut rows = transaction.open_table(INSPECTED_ROWS)?;
             let next = rows.last()?.map_or(0, |(last, _)| last.value().saturating_add(1));
-            let mut texts = transaction.open_table(INSPECTED)?;
-            encoded.write(texts.insert_reserve(next, encoded.len())?.as_mut());
-            rows.insert(next, (id.as_bytes(), now.0, encoded.len() as u64))?;
+            transaction.open_table(INSPECTED)?.insert(next, frame)?;
+            rows.insert(next, (id.as_bytes(), now.0, frame.len() as u64))?;
         }
         trim(transaction, quota)
     })
@@ -196,28 +189,24 @@ fn over_quota(rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>, quota: 
 
 // === notes ===
 
-/// Stores a note in place of the one with its kind and key.
-pub(super) fn put_note(db: &Database, note: &Note, until: Time) -> Outcome<()> {
-    let Note { kind, key, value } = note;
-    let encoded = Encoded::new(&Name::of_note(*kind, *key), value.clone()).to_vec();
+/// Stores a note, of an encoded value, in place of the one with its kind and key.
+pub(super) fn put_note(db: &Database, Note { kind, key, value }: &Note, until: Time) -> Outcome<()> {
     write(db, |transaction| {
-        transaction.open_table(NOTES)?.insert((kind.label(), *key.as_bytes()), (until.0, encoded.as_slice()))?;
+        transaction.open_table(NOTES)?.insert((kind.label(), *key.as_bytes()), (until.0, &**value))?;
         Ok(())
     })
 }
 
-/// The notes of a group that have not expired. Damaged ones are left out.
-pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<Note>> {
+/// The notes of a group that have not expired.
+pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<(NoteKind, ChainKey, Stored)>> {
     let mut all = Vec::new();
     let Some(notes) = existing(&db.begin_read()?, NOTES)? else { return Ok(all) };
     for kind in NoteKind::of(group) {
         for row in notes.range((kind.label(), [0; 16])..=(kind.label(), [u8::MAX; 16]))? {
             let (name, row) = row?;
             let (key, (until, frame)) = (ChainKey::from_bytes(name.value().1), row.value());
-            if until > now.0
-                && let Ok(value) = decode(&Name::of_note(kind, key), frame)
-            {
-                all.push(Note { kind, key, value: value.bytes() });
+            if until > now.0 {
+                all.push((kind, key, decode(&Name::of_note(kind, key), frame)));
             }
         }
     }

@@ -59,8 +59,7 @@ const BATCH: usize = 8 << 20;
 
 /// The secret of a file. It is looked for only where frames are as long as that of a secret.
 pub fn secret(path: &Path) -> Option<Secret> {
-    let most = codec::Encoded::new(&Name::of_secret(), vec![0; size_of::<Secret>()].into()).len();
-    let mut frames = Frames::open(path, most).ok()?;
+    let mut frames = Frames::open(path, HEAD_LEN + size_of::<Secret>()).ok()?;
     while let Ok(Some((name, payload))) = frames.next() {
         if name == Name::of_secret() {
             return payload.bytes().as_ref().try_into().ok();

@@ -8,7 +8,7 @@ use ::redb::{
 };
 
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
+use crate::store::codec::{Name, Unreadable, check, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 use crate::tasks::yield_thread;
 
@@ -29,7 +29,9 @@ pub(super) struct NewPayload {
     /// Its name.
     pub(super) key: PayloadKey,
     /// The bytes that are written.
-    pub(super) encoded: Encoded,
+    pub(super) frame: Vec<u8>,
+    /// Its length before encoding.
+    pub(super) bytes: u64,
     /// How long it is kept at least.
     pub(super) lifetime: Lifetime,
 }
@@ -118,8 +120,9 @@ pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Outcome<
     }
     write(db, |transaction| {
         insert(transaction, &missing, now, &mut put)?;
+        let mut chained = transaction.open_table(CHAINED)?;
         for key in prolonged {
-            transaction.open_table(CHAINED)?.insert(key, ())?;
+            chained.insert(key, ())?;
         }
         Ok(())
     })?;
@@ -132,18 +135,17 @@ fn insert(transaction: &WriteTransaction, missing: &[&NewPayload], now: Time, pu
     let mut rows = transaction.open_table(ROWS)?;
     let mut swept = transaction.open_table(SWEPT)?;
     let mut seen = HashSet::new();
-    for NewPayload { key, encoded, lifetime } in missing {
+    for NewPayload { key, frame, bytes, lifetime } in missing {
         if !seen.insert(*key) {
             continue;
         }
-        let bytes = key.as_bytes();
-        encoded.write(payloads.insert_reserve(bytes, encoded.len())?.as_mut());
-        let stored_bytes = encoded.len() as u64;
-        rows.insert(bytes, (now.0, now.0, encoded.plain_len, stored_bytes))?;
-        swept.remove(bytes)?;
+        let stored_bytes = frame.len() as u64;
+        payloads.insert(key.as_bytes(), frame.as_slice())?;
+        rows.insert(key.as_bytes(), (now.0, now.0, *bytes, stored_bytes))?;
+        swept.remove(key.as_bytes())?;
         put.kept.push((*key, *lifetime, now));
         put.written += 1;
-        put.bytes += encoded.plain_len;
+        put.bytes += bytes;
         put.stored_bytes += stored_bytes;
         yield_thread();
     }

@@ -16,38 +16,36 @@ use crate::tasks::yield_thread;
 /// How many rows of a copy are written in one transaction.
 const BATCH: usize = 256;
 
+/// Does something with each table that every file has. Their types differ, so no function can take them all.
+macro_rules! for_each_table {
+    ($table:ident => $done:expr) => {
+        for_each_table!(
+            $table => $done;
+            PAYLOADS, ROWS, SWEPT, SUMMARIES, SUMMARY_ROWS, INSPECTED, INSPECTED_ROWS, CHAINED
+        )
+    };
+    ($table:ident => $done:expr; $($definition:ident),*) => {
+        $({
+            let $table = $definition;
+            $done;
+        })*
+    };
+}
+
 /// Creates the tables, so that reads need not check whether they exist.
 pub(super) fn create(transaction: &WriteTransaction) -> Outcome<()> {
-    transaction.open_table(PAYLOADS)?;
-    transaction.open_table(ROWS)?;
-    transaction.open_table(SWEPT)?;
-    transaction.open_table(SUMMARIES)?;
-    transaction.open_table(SUMMARY_ROWS)?;
-    transaction.open_table(INSPECTED)?;
-    transaction.open_table(INSPECTED_ROWS)?;
-    transaction.open_table(CHAINED)?;
+    for_each_table!(table => transaction.open_table(table)?);
     Ok(())
 }
 
 /// Opens each table and reads its ends, so that most damage shows before the file is used.
 pub(super) fn look(db: &Database) -> Outcome<()> {
-    fn ends<K: Key + 'static, V: Value + 'static>(
-        transaction: &ReadTransaction,
-        table: TableDefinition<'_, K, V>,
-    ) -> Outcome<()> {
+    let transaction = db.begin_read()?;
+    for_each_table!(table => {
         let table = transaction.open_table(table)?;
         let _ends = (table.first()?, table.last()?);
-        Ok(())
-    }
-    let transaction = db.begin_read()?;
-    ends(&transaction, PAYLOADS)?;
-    ends(&transaction, ROWS)?;
-    ends(&transaction, SWEPT)?;
-    ends(&transaction, SUMMARIES)?;
-    ends(&transaction, SUMMARY_ROWS)?;
-    ends(&transaction, INSPECTED)?;
-    ends(&transaction, INSPECTED_ROWS)?;
-    ends(&transaction, CHAINED)
+    });
+    Ok(())
 }
 
 /// The names of all payloads and summaries.
@@ -107,7 +105,7 @@ pub(super) fn verify(db: &Database) -> Outcome<Verified> {
         let (name, row) = row?;
         let (label, key) = name.value();
         // Kinds of a later version are left out.
-        if let Some(kind) = NoteKind::ALL.into_iter().find(|kind| kind.label() == label) {
+        if let Some(kind) = NoteKind::of_label(label.as_bytes()) {
             let name = Name::of_note(kind, ChainKey::from_bytes(key));
             verified.count(name, decode(&name, row.value().1).err());
         }
@@ -118,14 +116,7 @@ pub(super) fn verify(db: &Database) -> Outcome<Verified> {
 /// Copies all tables as they are at this moment. The format is copied last: before, the copy is not a store.
 pub(super) fn copy(from: &Database, to: &Database) -> Outcome<()> {
     let from = from.begin_read()?;
-    copy_table(&from, to, PAYLOADS)?;
-    copy_table(&from, to, ROWS)?;
-    copy_table(&from, to, SWEPT)?;
-    copy_table(&from, to, SUMMARIES)?;
-    copy_table(&from, to, SUMMARY_ROWS)?;
-    copy_table(&from, to, INSPECTED)?;
-    copy_table(&from, to, INSPECTED_ROWS)?;
-    copy_table(&from, to, CHAINED)?;
+    for_each_table!(table => copy_table(&from, to, table)?);
     copy_table(&from, to, NOTES)?;
     copy_table(&from, to, META)
 }

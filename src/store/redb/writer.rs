@@ -13,7 +13,7 @@ use super::others::{self, Quota};
 use super::tables::{self, NewPayload, Outcome};
 use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
-use crate::store::codec::{Encoded, Name};
+use crate::store::codec::Name;
 use crate::store::time::Expiry;
 use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
@@ -93,11 +93,11 @@ impl Writer {
     /// Stores the payloads, and those of all puts that are queued.
     fn put(&mut self, mut payloads: Vec<NewPayload>, reply: Reply<()>) {
         let mut replies = vec![reply];
-        let mut bytes: usize = payloads.iter().map(|new| new.encoded.len()).sum();
+        let mut bytes: usize = payloads.iter().map(|new| new.frame.len()).sum();
         while bytes < MAX_GROUP_BYTES && self.next.is_none() {
             match self.queue.try_recv() {
                 Ok(Job::Put { payloads: more, reply }) => {
-                    bytes += more.iter().map(|new| new.encoded.len()).sum::<usize>();
+                    bytes += more.iter().map(|new| new.frame.len()).sum::<usize>();
                     payloads.extend(more);
                     replies.push(reply);
                 }
@@ -130,21 +130,21 @@ impl Writer {
         }
     }
 
-    pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> StoreResult<Offered> {
+    pub(super) fn offer_summary(&mut self, beginning: ChainKey, frame: &[u8]) -> StoreResult<Offered> {
         self.check()?;
-        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, encoded, now))?;
+        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, frame, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
         }
-        self.note_commit(encoded.len(), 0);
+        self.note_commit(frame.len(), 0);
         Ok(Offered::Stored)
     }
 
-    pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> StoreResult<()> {
+    pub(super) fn put_inspected(&mut self, id: &str, frame: &[u8], most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, id, encoded, now, quota))?;
-        self.note_commit(encoded.len(), removed);
+        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, id, frame, now, quota))?;
+        self.note_commit(frame.len(), removed);
         Ok(())
     }
 

@@ -1,15 +1,17 @@
-//! Calls of Redis: steps, and what they answer with. An answer that is none of that is damaged.
+//! Calls of Redis: steps and their answers. An answer of another form is damaged.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{FromRedisValue, Value};
+use redis::FromRedisValue;
 
 use super::Redis;
-use super::client::Step;
-use crate::payload::{ChainKey, PayloadKey};
+use super::client::{Client, Confirmation, Step, read};
+use crate::payload::PayloadKey;
+use crate::store::engine::EngineResult;
 use crate::store::shared::SeenState;
-use crate::store::{Note, NoteKind, Op, PayloadInfo, StoreResult, Time};
+use crate::store::{Op, PayloadInfo, StoreResult, Time};
 
 /// A body, if there is one, and whether its use is to be written.
 pub(super) type BodyAndMark = (Option<Vec<u8>>, bool);
@@ -22,23 +24,20 @@ impl Redis {
 
     /// Runs steps. Those that write wait for the replicas.
     pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let (now, confirmation) = (self.terms.now(), self.confirmation.filter(|_| op != Op::Get));
-        let done = self.links.call(op, |client| async move { client.run(steps, now, confirmation).await });
-        self.answers(done.await?)
+        let confirmation = self.confirmation.filter(|_| op != Op::Get);
+        self.links.call(op, |client| self.run(client, steps, confirmation)).await
     }
 
-    /// Asks what is to be written, and waits for the replicas. That it can be asked for says nothing about writes.
-    pub(super) async fn ask_for_write<T: FromRedisValue>(&self, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let (now, confirmation) = (self.terms.now(), self.confirmation);
-        let asked = self.links.writes.call(|client| async move { client.run(steps, now, confirmation).await });
-        self.answers(asked.await.map_err(|error| self.links.fails(Op::Put, error))?)
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        client: Arc<Client>,
+        steps: &[Step],
+        confirmation: Option<Confirmation>,
+    ) -> EngineResult<Vec<T>> {
+        client.run(steps, self.terms.now(), confirmation).await?.into_iter().map(read).collect()
     }
 
-    fn answers<T: FromRedisValue>(&self, answers: Vec<Value>) -> StoreResult<Vec<T>> {
-        self.whole(answers.into_iter().map(|answer| T::from_redis_value(answer).ok()).collect())
-    }
-
-    /// What was read from an answer.
+    /// An answer as it was read; one that could not be read is damaged.
     pub(super) fn whole<T>(&self, read: Option<T>) -> StoreResult<T> {
         read.ok_or_else(|| self.links.damaged())
     }
@@ -80,14 +79,14 @@ pub(super) fn body((stored, is_stale): BodyAndMark) -> Option<(Vec<u8>, bool)> {
     Some((stored, is_stale))
 }
 
-/// A payload of which the key, the last use, the line before its body, and the body's length were read.
+/// A payload, by its key, its last use, the line before its body, and the body's length.
 pub(super) fn info((key, used, line, stored_bytes): ([u8; 16], u64, String, u64)) -> Option<PayloadInfo> {
     let mut numbers = line.split_whitespace().map_while(|n| n.parse().ok());
     let (created, bytes) = (Time(numbers.next()?), numbers.next()?);
     Some(PayloadInfo { key: PayloadKey::from_bytes(key), bytes, stored_bytes, created, used: Time(used) })
 }
 
-/// What is known of a beginning, of which the state and for how long it goes on were read.
+/// The state of a beginning, by its name and for how long it goes on.
 pub(super) fn state(state: &str, left: u64) -> SeenState {
     let left = Duration::from_secs(left);
     match state {
@@ -95,11 +94,4 @@ pub(super) fn state(state: &str, left: u64) -> SeenState {
         "held" => SeenState::UnderWay(left),
         _ => SeenState::NotNow(left),
     }
-}
-
-/// A note by its name and value; none if its kind is that of a later version.
-pub(super) fn note(name: &[u8], value: Vec<u8>) -> Option<Note> {
-    let (key, kind) = name.split_first_chunk()?;
-    let kind = NoteKind::ALL.into_iter().find(|known| known.label().as_bytes() == kind)?;
-    Some(Note { kind, key: ChainKey::from_bytes(*key), value: value.into() })
 }

@@ -81,23 +81,20 @@ impl Client {
         now: Option<i64>,
         confirmation: Option<Confirmation>,
     ) -> EngineResult<Vec<Value>> {
-        let mut by_node = BTreeMap::<usize, Vec<usize>>::new();
+        let mut by_node = BTreeMap::<usize, (Vec<usize>, Vec<&Step>)>::new();
         for (n, step) in steps.iter().enumerate() {
             let node = self.homes.get(usize::from(step.bucket)).copied().unwrap_or_default();
-            by_node.entry(node).or_default().push(n);
+            let (places, steps) = by_node.entry(node).or_default();
+            places.push(n);
+            steps.push(step);
         }
-        let runs = by_node.iter().map(|(node, places)| {
-            let of_node: Vec<_> = places.iter().filter_map(|n| steps.get(*n)).collect();
-            async move { self.run_at(*node, &of_node, now, confirmation).await }
+        let runs = by_node.into_iter().map(|(node, (places, steps))| async move {
+            let values = self.run_at(node, &steps, now, confirmation).await?;
+            EngineResult::Ok(places.into_iter().zip(values))
         });
-        let answers = try_join_all(runs).await?;
-        let mut values = vec![Value::Nil; steps.len()];
-        for (n, value) in by_node.into_values().flatten().zip(answers.into_iter().flatten()) {
-            if let Some(place) = values.get_mut(n) {
-                *place = value;
-            }
-        }
-        Ok(values)
+        let mut values: Vec<_> = try_join_all(runs).await?.into_iter().flatten().collect();
+        values.sort_unstable_by_key(|(n, _)| *n);
+        Ok(values.into_iter().map(|(_, value)| value).collect())
     }
 
     /// Runs steps whose buckets one node has.
@@ -170,7 +167,7 @@ impl Meta for Client {
     }
 }
 
-/// What is read from an answer.
+/// Reads an answer.
 pub(super) fn read<T: FromRedisValue>(answer: Value) -> EngineResult<T> {
     T::from_redis_value(answer).map_err(|_| EngineError::Damaged)
 }

@@ -208,10 +208,10 @@ fn slot_of(tag: &str) -> u16 {
 
 // === the promise ===
 
-/// What is said where nothing is known.
+/// The promise of a Redis that does not tell its settings.
 pub(super) const UNKNOWN: &str = "it does not say what survives a crash";
 
-/// What a crash loses.
+/// Says which confirmed writes a crash loses.
 pub(super) async fn describe_crash(client: &Client) -> &'static str {
     let Ok(persistence) = client.ask::<String>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
     if field(&persistence, "aof_enabled") != Some("1") {

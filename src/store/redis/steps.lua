@@ -287,13 +287,13 @@ function steps.note()
   call('HSET', base .. ARGV[7], ARGV[4], value)
 end
 
--- Names and values of notes of a group that have not expired, with the time at which they were written. Expired ones are removed.
+-- Of the notes of a group that have not expired: when they were written, names and values. Expired ones are removed.
 function steps.notes()
   local found, all = {}, call('HGETALL', base .. ARGV[4])
   for n = 1, #all, 2 do
     local written, till, value = string.match(all[n + 1], '^(%d+) (%d+) (.*)$')
     if tonumber(till) > now then
-      found[#found + 1] = {all[n], tonumber(written), value}
+      found[#found + 1] = {tonumber(written), all[n], value}
     elseif ARGV[5] == 'sweep' then
       call('HDEL', base .. ARGV[4], all[n])
     end

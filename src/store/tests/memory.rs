@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
+use crate::store::codec::{Name, Unreadable, check, decode, encode};
 use crate::store::time::Expiry;
 use crate::store::{
     Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings,
@@ -128,7 +128,7 @@ impl Store for MemoryStore {
                     (row.used, row.lifetime) = (now, row.lifetime.max(lifetime));
                     inner.stats.known += 1;
                 } else {
-                    let (bytes, frame) = (payload.len() as u64, Encoded::of(&name, &payload).to_vec().into());
+                    let (bytes, frame) = (payload.len() as u64, encode(&name, &payload).into());
                     inner.rows.insert(key, Row { frame, bytes, created: now, used: now, lifetime });
                     inner.stats.written += 1;
                 }
@@ -173,7 +173,7 @@ impl Store for MemoryStore {
             {
                 return Offered::Theirs(theirs.bytes());
             }
-            inner.summaries.insert(place.beginning, (Encoded::new(&name, summary).to_vec().into(), now));
+            inner.summaries.insert(place.beginning, (encode(&name, &summary.into()).into(), now));
             inner.exchange.claims.remove(&place.beginning);
             inner.exchange.roots.insert(place.beginning, place.root);
             inner.stats.commits += 1;
@@ -210,7 +210,7 @@ impl Store for MemoryStore {
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
-            let frame = Encoded::new(&Name::of_inspected(&id), seen).to_vec().into();
+            let frame = encode(&Name::of_inspected(&id), &seen.into()).into();
             inner.inspected.push((id, frame, now));
             inner.trim_inspected(&self.settings, now, most);
             inner.stats.commits += 1;

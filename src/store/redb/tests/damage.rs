@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic;
 
 use super::*;
+use crate::store::NoteKind;
 
 /// A file with payloads of many lengths and summaries, closed well.
 struct Whole {
@@ -197,4 +198,19 @@ async fn a_file_of_another_format_is_set_aside_and_one_in_use_or_a_folder_is_not
     let error = start().unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error:?}");
     assert!(path.is_dir() && aside_of(&path).len() == 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_note_is_counted_and_hides_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("store.redb")).unwrap();
+    let note = |n| Note { kind: NoteKind::Forms, key: place(n).beginning, value: dense(n, 100) };
+    for n in 0..2 {
+        store.note(note(n), Duration::from_hours(1)).await.unwrap();
+    }
+    let wrong = Note { value: dense(0, 100), ..note(0) };
+    let until = Time(u64::MAX);
+    others::put_note(store.shared.database.read().await.as_ref().unwrap(), &wrong, until).unwrap();
+    assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note(1)]);
+    assert_eq!(store.stats().await.unwrap().damaged, 1);
 }

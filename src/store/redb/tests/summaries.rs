@@ -35,7 +35,7 @@ fn the_least_recently_used_summaries_are_removed_first() {
         others::offer_summary(
             &db,
             beginning(n),
-            &Encoded::new(&Name::of_summary(beginning(n)), dense(n, 100)),
+            &codec::encode(&Name::of_summary(beginning(n)), &dense(n, 100).into()),
             Time(u64::from(n)),
         )
         .unwrap();

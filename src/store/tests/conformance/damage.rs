@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{PutAll as _, dense, key, place};
 use crate::payload::Payload;
-use crate::store::codec::{Encoded, Name, decode, forged};
+use crate::store::codec::{Name, decode, encode, forged};
 use crate::store::{Offered, Store, StoreErrorKind};
 
 /// A frame with each of its fields damaged in turn, then the first and the last bit of its body.
@@ -12,7 +12,7 @@ const BITS: [usize; 14] = [0, 31, 32, 41, 48, 56, 64, 191, 195, 255, 256, 320, 3
 
 /// The row in which a file keeps this secret.
 pub fn secret_row(secret: [u8; 32]) -> Vec<u8> {
-    Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret)).to_vec()
+    encode(&Name::of_secret(), &Bytes::copy_from_slice(&secret).into())
 }
 
 /// Runs the cases of damage. `flip` flips this bit of every row in place, the last one where there are fewer.
@@ -76,7 +76,7 @@ pub fn later_row(row: &[u8]) -> Vec<u8> {
 
 /// A row as a store writes it for this payload.
 pub fn row(payload: &Payload) -> Vec<u8> {
-    Encoded::of(&Name::of_payload(key(b"")), payload).to_vec()
+    encode(&Name::of_payload(key(b"")), payload)
 }
 
 /// Reads such a row; `None` if it is damaged or of a later version.
