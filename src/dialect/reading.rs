@@ -8,7 +8,6 @@ use super::json::{Cursor, Fault, ReadResult, decode, id_text};
 use super::{ParseError, ParseErrorKind};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
-use crate::string_index::StringIndex;
 
 /// The members of a request: the values of some keys, by their order and without `null`, and what the others tell of a
 /// history.
@@ -62,15 +61,13 @@ impl Entry {
     }
 }
 
-/// Reads a whole body in a dialect, whose long strings may be known, as [`request`] does. It has to have a list, of which
-/// `element` reads each element.
+/// Reads all that is left of a body in a dialect, as [`request`] does. It has to have a list, of which `element` reads each element.
 pub(super) fn body<'a, const N: usize>(
     dialect: &'static str,
-    (body, strings): (&'a [u8], &'a StringIndex),
+    mut cursor: Cursor<'a>,
     keys: [&[u8]; N],
     mut element: impl FnMut(&mut Cursor<'a>) -> ReadResult,
 ) -> Result<RequestFields<N>, ParseError> {
-    let mut cursor = Cursor::indexed(body, strings);
     let read =
         request(&mut cursor, keys, |cursor| cursor.elements(&mut element)).and_then(|read| match read.0.first() {
             Some(Some(_)) => Ok(read),

@@ -15,7 +15,7 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
     let mut reader = Reader { body, conversation: conversation() };
     let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
     let ([_, model, tools, format], history) =
-        reading::body(NAME, (body, strings), keys, |cursor| reader.message(cursor))?;
+        reading::body(NAME, Cursor::indexed(body, strings), keys, |cursor| reader.message(cursor))?;
     let mut conversation = reader.conversation;
     conversation.model = text(body, model).map_err(|fault| ParseError::new(NAME, fault))?;
     conversation.format = format;

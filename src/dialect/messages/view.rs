@@ -90,7 +90,7 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
         })?;
         cursor.accept(view.message(message, &entries))
     };
-    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, message)?;
+    let beside = reading::body(NAME, Cursor::indexed(body, strings), REQUEST_KEYS, message)?;
     view.finish(beside).map_err(|fault| ParseError::new(NAME, fault))
 }
 
@@ -176,8 +176,7 @@ impl<'a> View<'a> {
         let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
             let (id, name) = (call_id(self.body, "", entry.id)?, text(self.body, entry.name)?);
-            let answerable = !id.text.is_empty();
-            let kind = BlockKind::ToolCall { id, name, answerable };
+            let kind = BlockKind::ToolCall { id, name, answerable: true };
             push_block(&mut self.conversation, Block { unit, span: entry.span, kind })?;
         }
         let says = message.content.is_some_and(|content| !matches!(content.of(self.body), b"\"\"" | b"[]"));
