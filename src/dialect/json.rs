@@ -374,6 +374,13 @@ pub(super) fn each_element<'a>(
     Cursor::starting(body, array.start).elements(read).map(drop)
 }
 
+/// The elements of an array.
+pub(super) fn values(body: &[u8], array: Span) -> Option<Vec<Span>> {
+    let mut values = Vec::new();
+    let read = each_element(body, array, |cursor| cursor.value().map(|value| values.push(value)));
+    read.ok().map(|()| values)
+}
+
 /// Gathers what `read` finds in the objects of an array: it gets the span of each, and these fields. Other elements are skipped.
 /// None if one of them is odd, or if `read` says so.
 pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(

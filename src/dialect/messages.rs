@@ -13,7 +13,7 @@ use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
 use super::canonical;
-use super::json::{Cursor, beginning, each_element, field, fields, fields_of, objects, text_of};
+use super::json::{Cursor, beginning, field, fields, fields_of, objects, text_of, values};
 use super::object::summary_request;
 use super::{
     BytesAt, CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
@@ -109,23 +109,10 @@ impl Dialect for Messages {
     /// The entries of a content that is an array.
     fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
         let content = beginning(body, field(body, message, b"content"), b'[')?;
-        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
-        let each = each_element(body, content, |cursor| {
-            let start = cursor.at();
-            let kind = if cursor.peek() == Some(b'{') {
-                let [kind] = fields(cursor, [b"type"])?;
-                text_of(body, kind)
-            } else {
-                cursor.value()?;
-                None
-            };
-            let span = Span { start, end: cursor.at() };
-            spans.push(span);
-            let is_reasoning = matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"));
-            reasoning.extend(is_reasoning.then_some(span));
-            Ok(())
-        });
-        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
+        let reasoning = objects(body, content, [b"type"], |span, [kind]| {
+            Some(matches!(text_of(body, kind).as_deref(), Some("thinking" | "redacted_thinking")).then_some(span))
+        })?;
+        Some(Entries { spans: values(body, content)?, reasoning, emptied: Emptied::Leaves })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {

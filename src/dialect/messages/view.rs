@@ -8,9 +8,7 @@ use memchr::memmem;
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
-use crate::dialect::json::{
-    Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, objects, text_of,
-};
+use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, fields_of, objects, text_of};
 use crate::dialect::reading::{
     self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
 };
@@ -248,22 +246,15 @@ pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
 
 /// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
 fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
-    let types = fields_of(body, context_management, [b"edits"]).and_then(|[edits]| edit_types(body, edits).ok());
+    let types = |edits| objects(body, edits, [b"type"], |_, [kind]| text_of(body, kind).map(Some));
+    let types = match fields_of(body, context_management, [b"edits"]) {
+        Some([Some(edits)]) if edits.of(body) != b"null" => types(edits),
+        edits => edits.map(|_| Vec::new()),
+    };
     types.map_or((true, true), |types| {
         let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
         (any("clear_tool_uses"), any("compact"))
     })
-}
-
-fn edit_types(body: &[u8], edits: Option<Span>) -> ReadResult<Vec<Cow<'_, str>>> {
-    let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
-    let mut types = Vec::new();
-    each_element(body, edits, |cursor| {
-        let [kind] = fields(cursor, [b"type"])?;
-        types.push(text_of(body, kind).ok_or(Unsupported)?);
-        Ok(())
-    })?;
-    Ok(types)
 }
 
 /// Calls of one id in one turn cannot be told apart, so nothing is put in for them, and nothing of theirs is left out, unless

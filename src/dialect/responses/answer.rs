@@ -5,7 +5,7 @@
 use memchr::memmem;
 
 use super::Responses;
-use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop};
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members};
 use crate::raw;
 
 /// The types of the last event of a stream.
@@ -64,16 +64,6 @@ impl AnswerFormat for Responses {
         }
         Ok(())
     }
-
-    /// Returns what a state of a response, or the reason why it is incomplete, means.
-    fn stop(&self, reason: &str) -> Stop {
-        match reason {
-            "max_output_tokens" | "max_tokens" | "length" | "incomplete" => Stop::Length,
-            "content_filter" => Stop::ContentFilter,
-            "failed" | "cancelled" | "queued" | "in_progress" => Stop::Error,
-            _ => Stop::Done,
-        }
-    }
 }
 
 /// Adds how a response ended, and what it said, which takes the place of what its events said. One backend leaves that out.
@@ -118,6 +108,7 @@ fn text_of(item: &Members<'_>) -> Result<String, InvalidAnswer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Stop;
     use crate::tokens::Usage;
 
     fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
