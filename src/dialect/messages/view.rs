@@ -123,24 +123,17 @@ impl<'a> View<'a> {
         let message = Message { content, ..message };
         match text(self.body, message.role)?.as_deref() {
             Some("assistant") => self.assistant(message, entries),
-            Some("user") if !entries.iter().any(|entry| entry.kind == Kind::Result) => {
-                self.programs.clear(); // the user has interrupted them
-                match entries {
-                    [] => {
-                        let flags = Flags { speaks: true, ..Flags::default() };
-                        push_whole(&mut self.conversation, message, Role::User, flags)
-                    }
-                    _ => self.user(message, entries),
+            Some("user") => {
+                if !entries.iter().any(|entry| entry.kind == Kind::Result) {
+                    self.programs.clear(); // the user has interrupted them
                 }
+                self.user(message, entries)
             }
-            Some("user") => self.user(message, entries),
-            Some("system") => {
-                let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
-                push_whole(&mut self.conversation, message, Role::System, flags)
-            }
-            _ => {
-                let flags = Flags { barrier: true, stays: true, ..Flags::default() };
-                push_whole(&mut self.conversation, message, Role::Other, flags)
+            role => {
+                let follows_user = role == Some("system");
+                let flags = Flags { barrier: true, stays: true, follows_user, ..Flags::default() };
+                let role = if follows_user { Role::System } else { Role::Other };
+                push_whole(&mut self.conversation, message, role, flags)
             }
         }
     }
@@ -194,8 +187,12 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// A message of the user with entries, each of which is a unit.
+    /// A message of the user. With entries, each of them is a unit.
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
+        if entries.is_empty() {
+            let flags = Flags { speaks: true, ..Flags::default() };
+            return push_whole(&mut self.conversation, message, Role::User, flags);
+        }
         let start = self.conversation.next_unit();
         for entry in entries {
             let call = (entry.kind == Kind::Result).then(|| call_id(self.body, "", entry.id)).transpose()?;

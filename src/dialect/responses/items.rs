@@ -277,6 +277,7 @@ impl<'a> ViewBuilder<'a> {
             });
         };
         let name = text(self.body, Some(name))?.unwrap_or_default();
+        let id = || text(self.body, item.call_id);
         let call = |kind, answerable| Class::Call { kind, answerable };
         let result = |kind| Class::Result { kind, plain: true };
         Ok(match &*name {
@@ -291,14 +292,11 @@ impl<'a> ViewBuilder<'a> {
             "computer_call_output" => Class::Result { kind: kind::COMPUTER, plain: false },
             "shell_call" if self.is_local(item) => call(kind::SHELL, true),
             "shell_call" => {
-                let id = text(self.body, item.call_id)?;
-                self.run_by_server.extend(id);
+                self.run_by_server.extend(id()?);
                 Class::Server
             }
-            "shell_call_output" => match text(self.body, item.call_id)? {
-                Some(id) if self.run_by_server.contains(&id) => Class::Server,
-                _ => result(kind::SHELL),
-            },
+            "shell_call_output" if id()?.is_some_and(|id| self.run_by_server.contains(&id)) => Class::Server,
+            "shell_call_output" => result(kind::SHELL),
             "tool_search_call" | "tool_search_output"
                 if item.call_id.is_none() || text(self.body, item.execution)?.is_some_and(|by| by == "server") =>
             {
@@ -315,13 +313,11 @@ impl<'a> ViewBuilder<'a> {
             | "mcp_list_tools" => Class::Server,
             "mcp_approval_request" => Class::ServerStays,
             "program" => {
-                self.programs.extend(text(self.body, item.call_id)?);
+                self.programs.extend(id()?);
                 Class::Program
             }
             "program_output" => {
-                if let Some(id) = text(self.body, item.call_id)? {
-                    self.programs.remove(&id);
-                }
+                id()?.map(|id| self.programs.remove(&id));
                 Class::Program
             }
             "agent_message" => Class::Agent,
