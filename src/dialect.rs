@@ -90,7 +90,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
-    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_suffix(self.path().trim_start_matches("/v1"))
+    }
 
     /// Returns what a path of this dialect says of a request besides.
     fn path_facts(&self, _path: &str) -> PathFacts {

@@ -65,10 +65,6 @@ impl Dialect for ChatCompletions {
         model.starts_with("anthropic/")
     }
 
-    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        path.strip_suffix("/chat/completions")
-    }
-
     fn path_facts(&self, path: &str) -> PathFacts {
         // Most paths are shorter than this.
         let base = self.base_path(path).filter(|base| base.len() > "/deployments/".len());

@@ -140,10 +140,10 @@ pub(super) struct Billed {
 }
 
 impl Billed {
-    /// Notes the usage of an event or an answer.
+    /// Notes the usage of an event or an answer. Later ones may lack what earlier ones have said.
     pub(super) fn note(&mut self, of: &Object) {
         if let Some(Value::Object(usage)) = of.get("usage") {
-            self.now.clone_from(usage);
+            self.now.extend(usage.clone().into_iter().filter(|(_, n)| !n.is_null()));
         }
     }
 

@@ -404,14 +404,9 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
 
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
 pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
-    quick_fields(json).ok().or_else(|| Fields::of(json))
-}
-
-fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
     let mut cursor = Cursor::new(json.as_bytes());
-    let fields = fields_at(&mut cursor, json)?;
-    cursor.end()?;
-    Ok(fields)
+    let quick = fields_at(&mut cursor, json).and_then(|fields| cursor.end().map(|()| fields));
+    quick.ok().or_else(|| Fields::of(json))
 }
 
 /// All fields of the object at a cursor in `json`, unless a key has escapes.

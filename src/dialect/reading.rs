@@ -149,6 +149,11 @@ pub(super) fn call_id<'a>(body: &'a [u8], kind: &'static str, value: Option<Span
     Ok(CallId { kind, raw: Some(span), text: id_text(raw).ok_or((span.start, fault))? })
 }
 
+/// Whether the model itself is what called, and not a program, by the `caller` of a call.
+pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
+    caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
+}
+
 /// Adds a block of the next unit.
 pub(super) fn push_block<'a>(conversation: &mut Conversation<'a>, block: Block<'a>) -> Result<(), Fault> {
     if conversation.blocks.len() == MAX_ELEMENTS {
@@ -248,11 +253,9 @@ impl HistoryKeys {
         if conversation.traits.history_elsewhere {
             conversation.keep_results();
         }
-        let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.clone());
-        for call in last.map(|units| conversation.block_range(units)).into_iter().flatten() {
-            if let Some(BlockKind::ToolCall { answerable, .. }) =
-                conversation.blocks.get_mut(call.get()).map(|block| &mut block.kind)
-            {
+        let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.start);
+        for block in conversation.blocks.iter_mut().filter(|block| last.is_some_and(|last| block.unit >= last)) {
+            if let BlockKind::ToolCall { answerable, .. } = &mut block.kind {
                 *answerable = false; // the model is not done with its message
             }
         }

@@ -43,7 +43,7 @@ impl Joiner for MessagesJoiner {
                     extend(block, delta);
                 }
             }
-            "message_delta" => self.note_usage(&event),
+            "message_delta" => self.blocks.billed.note(&event),
             "error" => self.blocks.calls_others = true,
             _ => {}
         }
@@ -69,7 +69,7 @@ impl Joiner for MessagesJoiner {
     fn whole(&mut self, answer: &[u8]) -> bool {
         self.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
-        self.note_usage(&answer);
+        self.blocks.billed.note(&answer);
         for (at, block) in objects(&mut answer, "content").into_iter().enumerate() {
             self.begin(at as u64, block);
         }
@@ -148,13 +148,6 @@ impl MessagesJoiner {
             self.blocks.hidden.insert(at);
         }
         self.blocks.now.insert(at, block);
-    }
-
-    fn note_usage(&mut self, of: &Object) {
-        if let Some(Value::Object(usage)) = of.get("usage") {
-            let known = usage.iter().filter(|(_, n)| !n.is_null()).map(|(key, n)| (key.clone(), n.clone()));
-            self.blocks.billed.now.extend(known);
-        }
     }
 
     /// Writes the usage, as far as it is known, with what all rounds are billed.

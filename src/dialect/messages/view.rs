@@ -8,9 +8,9 @@ use memchr::memmem;
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
-use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, fields_of, objects, text_of};
+use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, fields_of, objects, text_of, value_of_key};
 use crate::dialect::reading::{
-    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
+    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, is_direct, next_unit, push_block, push_whole, text,
 };
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -70,11 +70,6 @@ impl Entry {
     pub(super) fn opaque(span: Span) -> Self {
         Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None, is_signed: false }
     }
-}
-
-/// Whether the model itself is what called, by the `caller` of a call.
-pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
-    caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
 }
 
 /// The conversation in `body`, whose long strings may be known.
@@ -326,9 +321,6 @@ fn deferred(body: &[u8], tools: Span) -> Option<HashSet<&[u8]>> {
 fn references(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     const KEY: &[u8] = b"\"tool_name\"";
     let is_reference = memmem::find(content, b"\"tool_reference\"").is_some();
-    memmem::find_iter(if is_reference { content } else { b"" }, KEY).filter_map(|at| {
-        let value = content.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-        let end = memchr::memchr(b'"', value.get(1..)?)?;
-        value.get(..end + 2)
-    })
+    let keys = memmem::find_iter(if is_reference { content } else { b"" }, KEY);
+    keys.filter_map(|at| value_of_key(content, at + KEY.len())).map(|name| name.of(content))
 }

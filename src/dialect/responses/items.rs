@@ -22,7 +22,7 @@ use memchr::memmem;
 use super::{NAME, Responses};
 use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields};
-use crate::dialect::reading::{self, RequestFields, call_id, text};
+use crate::dialect::reading::{self, RequestFields, call_id, is_direct, text};
 use crate::dialect::{Dialect, ParseError, ParseErrorKind};
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -393,7 +393,7 @@ impl<'a> ViewBuilder<'a> {
 
     /// Whether a program that the model wrote has made a call, or gets a result.
     fn is_for_program(&mut self, item: &Item, class: Class) -> Result<bool, Fault> {
-        let by_program = item.caller.map(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none());
+        let by_program = item.caller.map(|caller| !is_direct(self.body, caller));
         if by_program != Some(true) && self.by_program.is_empty() {
             return Ok(false);
         }
