@@ -12,8 +12,8 @@ use crate::span::Span;
 
 /// A form that an upstream may require.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[derive(strum::Display, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Form {
     /// The arguments of a call are a JSON object, in the type that the dialect has. Other arguments become `{}` and are stored.

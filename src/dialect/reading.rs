@@ -198,7 +198,8 @@ pub(super) fn push_entry<'a>(
     Ok(())
 }
 
-/// What the keys beside the messages tell of a history on the server, and the limit of the answer, in every dialect.
+/// The facts in the keys beside the messages: a history on the server, and the limit of the answer. The keys are those of every
+/// dialect.
 ///
 /// The sources are in `docs/dialects.md`. A key that always means it is enough. One that some servers take for a mere label
 /// means it where the messages begin with a result, whose call must then be somewhere else.
