@@ -39,7 +39,7 @@ mod chat {
     use super::*;
 
     fn same(messages: &[&str]) -> String {
-        super::same(super::super::chat, messages)
+        super::same(chat, messages)
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod chat {
             r#"{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]}"#,
             r#"{"role":"assistant","tool_calls":[{"id":"1","reason":"x"}]}"#,
         ];
-        check_all_differ(super::super::chat, &others);
+        check_all_differ(chat, &others);
     }
 }
 
@@ -108,7 +108,7 @@ mod messages {
     use super::*;
 
     fn same(messages: &[&str]) -> String {
-        super::same(super::super::message, messages)
+        super::same(message, messages)
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod messages {
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]}"#,
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{"a":1}}]}"#,
         ];
-        check_all_differ(super::super::message, &others);
+        check_all_differ(message, &others);
     }
 }
 
@@ -170,7 +170,7 @@ mod responses {
     use super::*;
 
     fn same(messages: &[&str]) -> String {
-        super::same(super::super::item, messages)
+        super::same(item, messages)
     }
 
     #[test]
@@ -224,6 +224,6 @@ mod responses {
             r#"{"type":"function_call_output","call_id":"1","output":"x"}"#,
             r#"{"type":"reasoning"}"#,
         ];
-        check_all_differ(super::super::item, &others);
+        check_all_differ(item, &others);
     }
 }

@@ -80,7 +80,7 @@ fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), Inva
     if let Some(text) = &mut answer.text {
         let items = response.objects("output")?;
         answer.calls_tool |= items.iter().any(calls);
-        let said: String = items.iter().filter_map(|item| text_of(item).ok()).collect();
+        let said: String = items.iter().flat_map(texts_of).collect();
         if !said.is_empty() {
             *text = said;
         }
@@ -93,16 +93,12 @@ fn calls(item: &Members<'_>) -> bool {
     item.get("type").and_then(raw::string).is_some_and(|kind| CALLS.contains(&&*kind))
 }
 
-/// Returns what the model says in an item.
-fn text_of(item: &Members<'_>) -> Result<String, InvalidAnswer> {
-    let mut said = String::new();
-    if item.string("type")?.is_some_and(|kind| kind == "message") {
-        for part in item.objects("content")? {
-            let text = part.string("text")?;
-            said.extend(text.filter(|_| part.get("type") == Some(r#""output_text""#)));
-        }
-    }
-    Ok(said)
+/// The texts that the model says in an item.
+fn texts_of<'a>(item: &Members<'a>) -> impl Iterator<Item = String> + use<'a> {
+    let is_message = matches!(item.string("type"), Ok(Some(kind)) if kind == "message");
+    let parts = if is_message { item.objects("content").unwrap_or_default() } else { Vec::new() };
+    let said = parts.into_iter().filter(|part| part.get("type") == Some(r#""output_text""#));
+    said.filter_map(|part| part.string("text").ok().flatten())
 }
 
 #[cfg(test)]
