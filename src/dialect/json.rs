@@ -476,12 +476,8 @@ pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
 
 /// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
-    let after_blanks = |at: usize| {
-        let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
-        Some(at + blanks.count())
-    };
-    let colon = after_blanks(at).filter(|colon| body.get(*colon) == Some(&b':'))?;
-    Cursor::starting(body, after_blanks(colon + 1)?).value().ok()
+    let mut cursor = Cursor::starting(body, at);
+    cursor.colon().and_then(|()| cursor.value()).ok()
 }
 
 /// A member of an object within `within`, with one comma: its key, with the quotes, precedes the value.
