@@ -306,20 +306,16 @@ impl<'a> Conversation<'a> {
         &self,
         units: Range<UnitIndex>,
     ) -> impl ExactSizeIterator<Item = BlockIndex> + DoubleEndedIterator + use<> {
-        BlockIndex::each(&match self.unit_range(&units) {
-            [first, .., last] => first.blocks.start..last.blocks.end,
-            [only] => only.blocks.clone(),
-            [] => Range::default(),
-        })
+        let units = self.unit_range(&units);
+        let ends = units.first().zip(units.last());
+        BlockIndex::each(&ends.map_or_else(Range::default, |(first, last)| first.blocks.start..last.blocks.end))
     }
 
     /// The elements that units are in.
     pub fn elements_of(&self, units: Range<UnitIndex>) -> Range<ElementIndex> {
-        match self.unit_range(&units) {
-            [first, .., last] => first.element..last.element.next(),
-            [only] => only.element..only.element.next(),
-            [] => Range::default(),
-        }
+        let units = self.unit_range(&units);
+        let ends = units.first().zip(units.last());
+        ends.map_or_else(Range::default, |(first, last)| first.element..last.element.next())
     }
 
     /// The first unit of an element; one after the last of all for an element after the last.
@@ -342,11 +338,9 @@ impl<'a> Conversation<'a> {
 
     /// The bytes from the first to the last of the elements that some units are in.
     pub fn span_of(&self, units: Range<UnitIndex>) -> Span {
-        match self.elements.get(ElementIndex::numbers(&self.elements_of(units))) {
-            Some([first, .., last]) => Span { start: first.span.start, end: last.span.end },
-            Some([only]) => only.span,
-            _ => Span::default(),
-        }
+        let elements = self.elements.get(ElementIndex::numbers(&self.elements_of(units))).unwrap_or_default();
+        let ends = elements.first().zip(elements.last());
+        ends.map_or_else(Span::default, |(first, last)| Span { start: first.span.start, end: last.span.end })
     }
 
     /// The first unit that edits may touch: those before it are instructions, or are replaced by a compaction.

@@ -40,7 +40,7 @@ pub mod strings;
 mod tokens;
 mod types;
 
-/// A wire format: everything that is known of it alone. What is fixed is in its [`Facts`].
+/// A wire format: everything that is known of it alone. Its fixed properties are in its [`Facts`].
 ///
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
@@ -48,7 +48,6 @@ mod types;
 /// | methods | Chat Completions | Responses | Messages | Gemini |
 /// |---|---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` | `/models/MODEL:generateContent` |
-/// | `compacted` | none | `/responses/compact` | none | none |
 /// | `path_facts`, `unframed` | Azure's deployments | none | Vertex AI, Bedrock | the model |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks | `contents`; calls and results are parts |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` | `response`, `args` |
@@ -60,8 +59,11 @@ mod types;
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` | without signatures, thoughts |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message | a part in a content of the user |
 /// | `count` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length | signatures by their length |
+/// | `server_blocks` | none | none | `server_tool_use`, `…_tool_result` | none |
+/// | `name_beside_reasoning` | none | `id` | none | none |
+/// | `reasoning_text` | none | none | `thinking` | `text` of a thought |
 /// | `binds_reasoning`, `drop_reasoning` | none | none | by the model, `thinking.block_binding` | none |
-/// | `compaction_…` | none | none | `compaction` | none |
+/// | `compaction_trigger`, `restored`, `compacted` | none | `compaction_trigger`, `compaction` | none | none |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is | `mode: "NONE"` |
 /// | `keep_alive_request` | none | none | `max_tokens` | none |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` | `finishReason`, `usageMetadata` |
@@ -70,7 +72,7 @@ mod types;
 pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
 
-    /// What is fixed.
+    /// Its fixed properties.
     fn facts(&self) -> &'static Facts;
 
     /// Its name, for reports.
@@ -90,9 +92,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
-    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
+    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        path.strip_suffix(self.path().trim_start_matches("/v1"))
+    }
 
-    /// Returns what a path of this dialect says of a request besides.
+    /// The facts of a request that a path of this dialect names.
     fn path_facts(&self, _path: &str) -> PathFacts {
         PathFacts::default()
     }
@@ -141,7 +145,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
 
-    /// What the model reads of a message, by field, in a fixed order. A message that comes again in another spelling has
+    /// The parts of a message that the model reads, by field, in a fixed order. A message that comes again in another spelling has
     /// the same fields: marks for prompt caches, reasoning, and whether a text is alone or in an array make no
     /// difference. Escapes in strings do, and so does white space inside values that are not read.
     fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
@@ -177,12 +181,28 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         }
     }
 
-    // === writing requests ===
-
     /// The calls in an element that the server answers itself, and the results of such calls.
     fn server_blocks<'a>(&self, _body: &'a [u8], _element: Span) -> Vec<ServerBlock<'a>> {
         Vec::new()
     }
+
+    /// The member of an item, with its comma, that names it to the server together with the reasoning before it: without that
+    /// reasoning the server refuses the name. None where items have no such name.
+    fn name_beside_reasoning(&self, _body: &[u8], _item: Span) -> Option<Span> {
+        None
+    }
+
+    /// The text of an entry with reasoning; none if it has none that can be read.
+    fn reasoning_text(&self, _body: &[u8], _entry: Span) -> Option<Span> {
+        None
+    }
+
+    /// Whether the reasoning of a model is bound to what precedes it.
+    fn binds_reasoning(&self, _model: &str) -> bool {
+        false
+    }
+
+    // === writing requests ===
 
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
@@ -204,22 +224,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The elements that hold results which follow one another, without an element to put them into.
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
-    }
-
-    /// The member of an item, with its comma, that names it to the server together with the reasoning before it: without that
-    /// reasoning the server refuses the name. None where items have no such name.
-    fn name_beside_reasoning(&self, _body: &[u8], _item: Span) -> Option<Span> {
-        None
-    }
-
-    /// The text of an entry with reasoning; none if it has none that can be read.
-    fn reasoning_text(&self, _body: &[u8], _entry: Span) -> Option<Span> {
-        None
-    }
-
-    /// Whether the reasoning of a model is bound to what precedes it.
-    fn binds_reasoning(&self, _model: &str) -> bool {
-        false
     }
 
     /// The switch that has the server drop reasoning that does not fit its prefix. None if the API has none.
@@ -265,7 +269,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     // === answers ===
 
-    /// What asks for a compaction in a turn, if the body is one that does.
+    /// The request for a compaction in a turn, if the body is one.
     fn compaction_trigger(&self, _body: &Bytes) -> Option<CompactionTrigger> {
         None
     }
@@ -275,8 +279,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         None
     }
 
-    /// The answer to a request at the [`compacting_path`](Facts::compacting_path), or to one with a `compaction_trigger`; none if it cannot be made of
-    /// `compaction`.
+    /// The answer to a request at the [`compacting_path`](Facts::compacting_path), or to one with a `compaction_trigger`. None if
+    /// it cannot be made of `compaction`.
     fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }
@@ -289,7 +293,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 }
 
-/// What is fixed of a dialect, and what reads and writes in it.
+/// The fixed properties of a dialect, and its functions that read and write.
 #[derive(Debug)]
 pub struct Facts {
     /// Its name, for reports.
@@ -319,14 +323,14 @@ pub struct Facts {
     /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
     /// dialect has no such upstreams.
     pub bridge: Option<Bytes>,
-    /// What a part of a content is called that is a text.
+    /// The names in a part of a content that is a text.
     pub text_part: TextPartNames,
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
     pub opening: Option<OpeningEvents>,
     /// A tool that abridge adds: what precedes its name, the key of its parameters, and what follows these where the client's
     /// tools are not strict, and where they are. None if the dialect has no `joiner`.
     pub own_tool: Option<[&'static str; 4]>,
-    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Dialect::own_tool). None if answers of the
+    /// Makes the joiner of the rounds of an answer in which the model calls an [`own_tool`](Dialect::own_tool). None if answers of the
     /// dialect are not joined.
     pub joiner: Option<fn() -> Box<dyn Joiner>>,
     read: for<'a> fn(&'a [u8], &'a StringIndex) -> Result<Conversation<'a>, ParseError>,
@@ -372,7 +376,7 @@ pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
     }
 }
 
-/// What only bodies in Anthropic Messages have among their strings.
+/// Strings that only bodies in Anthropic Messages have.
 const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
 
 /// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.

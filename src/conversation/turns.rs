@@ -68,7 +68,7 @@ fn is_plain_answer(turn: &[Unit]) -> bool {
     is_of_model(turn) && turn.iter().all(|unit| unit.blocks.is_empty())
 }
 
-/// What [`unread_from`] needs to know of a unit.
+/// The properties of a unit that [`unread_from`] reads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TurnUnit {
     /// Who speaks.

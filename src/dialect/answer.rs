@@ -86,8 +86,22 @@ pub trait AnswerFormat {
         false
     }
 
-    /// Returns what a stop reason means.
-    fn stop(&self, reason: &str) -> Stop;
+    /// Returns what a stop reason, a state of a response, or the reason why it is incomplete means. The words of the APIs do not
+    /// contradict each other, and gateways pass on those of another API.
+    fn stop(&self, reason: &str) -> Stop {
+        match reason {
+            "tool_calls" | "function_call" | "tool_use" => Stop::ToolCall,
+            "length" | "max_tokens" | "max_output_tokens" | "incomplete" | "MAX_TOKENS" => Stop::Length,
+            "model_context_window_exceeded" => Stop::Length,
+            "content_filter" | "refusal" => Stop::ContentFilter,
+            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+                Stop::ContentFilter
+            }
+            "error" | "failed" | "cancelled" | "queued" | "in_progress" | "pause_turn" | "compaction" => Stop::Error,
+            "OTHER" | "LANGUAGE" | "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => Stop::Error,
+            _ => Stop::Done,
+        }
+    }
 }
 
 /// The members of an event or an answer, or of an object in one. Those that are read have to be of their type; `null` is none.

@@ -198,42 +198,32 @@ const USER: &[u8] = b"\"user\"";
 pub(super) fn message(message: &[u8]) -> ReadResult<Vec<Field<'_>>> {
     let members = block_members(&mut Cursor::starting(message, 0))?;
     if member(&members, b"role").is_none() {
-        let value = array(Some(block(members, inner_content)?).filter(|block| !block.is_empty()));
+        let value = array(Some(block(members, 1)?).filter(|block| !block.is_empty()));
         return Ok(vec![Field { name: "content", value }, Field { name: "role", value: vec![USER] }]);
     }
-    fields(members, |name, value| if name == b"content" { block_content(value) } else { Ok(vec![value]) })
+    fields(members, |name, value| if name == b"content" { block_content(value, 1) } else { Ok(vec![value]) })
 }
 
 /// A string is the same as an array of one text, as clients write a content as an array where they move their mark for the prompt
-/// cache to it. No text is the same as none.
-fn block_content(value: &[u8]) -> ReadResult<Vec<&[u8]>> {
+/// cache to it. No text is the same as none. Blocks are looked into this deep.
+fn block_content(value: &[u8], depth: usize) -> ReadResult<Vec<&[u8]>> {
     match value.first() {
         Some(b'"') if value == b"\"\"" => Ok(Vec::new()),
         Some(b'"') => Ok(array([vec![b"{\"text\":", value, b",\"type\":\"text\",}"]])),
-        Some(b'[') => blocks(value, inner_content),
+        Some(b'[') => elements(value, |cursor| block(block_members(cursor)?, depth)),
         _ => Ok(vec![value]),
     }
 }
 
-/// The content of a block, such as a result. Blocks in that are not looked into any further.
-fn inner_content(value: &[u8]) -> ReadResult<Vec<&[u8]>> {
-    match value.first() {
-        Some(b'[') => blocks(value, |value| Ok(vec![value])),
-        _ => block_content(value),
-    }
-}
-
-/// How a content is put.
-type Put = for<'a> fn(&'a [u8]) -> ReadResult<Vec<&'a [u8]>>;
-
-/// One block, with its content as `of_content` puts it; nothing for a thought.
-fn block(members: Vec<Member<'_>>, of_content: Put) -> ReadResult<Vec<&[u8]>> {
+/// One block; nothing for a thought.
+fn block(members: Vec<Member<'_>>, depth: usize) -> ReadResult<Vec<&[u8]>> {
     if matches!(member(&members, b"type"), Some(b"\"redacted_thinking\"" | b"\"thinking\"")) {
         return Ok(Vec::new());
     }
     let mut pieces: Vec<&[u8]> = vec![b"{"];
     for (name, value) in members {
-        let mut value = if name == b"content" { of_content(value)? } else { vec![value] };
+        let deeper = depth.checked_sub(1).filter(|_| name == b"content");
+        let mut value = deeper.map_or_else(|| Ok(vec![value]), |depth| block_content(value, depth))?;
         if !value.is_empty() {
             pieces.extend([b"\"", name, b"\":"]);
             pieces.append(&mut value);
@@ -242,11 +232,6 @@ fn block(members: Vec<Member<'_>>, of_content: Put) -> ReadResult<Vec<&[u8]>> {
     }
     pieces.push(b"}");
     Ok(pieces)
-}
-
-/// The blocks of an array except for thoughts; nothing if none is left.
-fn blocks(value: &[u8], of_content: Put) -> ReadResult<Vec<&[u8]>> {
-    elements(value, |cursor| block(block_members(cursor)?, of_content))
 }
 
 /// The members of an object that are read, by name: all but a mark for the prompt cache.

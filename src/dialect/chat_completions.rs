@@ -8,7 +8,9 @@ use percent_encoding::percent_decode_str;
 
 use self::tokens::is_text_part;
 use super::canonical;
-use super::json::{Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of};
+use super::json::{
+    Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of, values,
+};
 use super::object::summary_request;
 use super::{
     AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
@@ -63,10 +65,6 @@ impl Dialect for ChatCompletions {
         model.starts_with("anthropic/")
     }
 
-    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        path.strip_suffix("/chat/completions")
-    }
-
     fn path_facts(&self, path: &str) -> PathFacts {
         // Most paths are shorter than this.
         let base = self.base_path(path).filter(|base| base.len() > "/deployments/".len());
@@ -96,12 +94,8 @@ impl Dialect for ChatCompletions {
     /// The entries of `tool_calls`.
     fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
         let key = calls_key(body, message).ok()??;
-        let mut spans = Vec::new();
-        let each = each_element(body, field(body, message, b"tool_calls")?, |cursor| {
-            spans.push(cursor.value()?);
-            Ok(())
-        });
-        each.is_ok().then_some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) })
+        let spans = values(body, field(body, message, b"tool_calls")?)?;
+        Some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {

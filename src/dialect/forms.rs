@@ -11,21 +11,9 @@ use super::strings;
 use crate::span::Span;
 
 /// A form that an upstream may require.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Eq,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
-    strum::Display,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Form {
     /// The arguments of a call are a JSON object, in the type that the dialect has. Other arguments become `{}` and are stored.
@@ -177,11 +165,8 @@ pub fn cache_marks(body: &[u8], element: Span) -> Vec<Span> {
 /// Whether a mark for the prompt cache asks for an hour.
 pub fn marks_an_hour(body: &[u8]) -> bool {
     const TTL: &[u8] = b"\"ttl\"";
-    let is_hour = |at: usize| {
-        let behind = body.get(at + TTL.len()..).unwrap_or_default().trim_ascii_start();
-        behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(br#""1h""#))
-    };
-    memmem::find_iter(body, TTL).any(is_hour)
+    let mut ttls = memmem::find_iter(body, TTL).filter_map(|at| value_of_key(body, at + TTL.len()));
+    ttls.any(|ttl| ttl.of(body) == br#""1h""#)
 }
 
 /// Whether a result of Messages reports an error.

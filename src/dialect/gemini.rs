@@ -12,12 +12,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
-use super::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, has_value};
+use super::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
 use super::canonical;
 use super::forms::{EMPTY, FormReplacement};
-use super::json::{
-    Cursor, ReadResult, Unsupported, beginning, each_element, field, fields_of, member, objects, text_of,
-};
+use super::json::{Cursor, ReadResult, Unsupported, beginning, field, fields_of, member, objects, text_of, values};
 use super::object::summary_request;
 use super::{CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, Form, TextPartNames, strings};
 use crate::{conversation::CallId, raw, span::Span, string_index::PathFacts, tokens::Usage};
@@ -102,7 +100,7 @@ impl Dialect for Gemini {
             let is_text = read.is_ok() && long.sum::<usize>() > content.len() / 2;
             return if is_text { found } else { vec![content] };
         }
-        let texts = objects(body, content, [b"text", b"thought"], |_, [text, thought]| {
+        let texts = objects(body, content, THOUGHT, |_, [text, thought]| {
             Some(beginning(body, text, b'"').filter(|_| !is_true(body, thought)))
         });
         texts.unwrap_or_default()
@@ -117,14 +115,8 @@ impl Dialect for Gemini {
     /// The parts of a content.
     fn entries(&self, body: &[u8], content: Span) -> Option<Entries> {
         let parts = beginning(body, field(body, content, b"parts"), b'[')?;
-        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
-        let each = each_element(body, parts, |cursor| {
-            let span = cursor.value()?;
-            spans.push(span);
-            reasoning.extend(thought(body, span)?.map(|_| span));
-            Ok(())
-        });
-        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
+        let reasoning = objects(body, parts, THOUGHT, |span, part| Some(thought(body, part).map(|_| span)))?;
+        Some(Entries { spans: values(body, parts)?, reasoning, emptied: Emptied::Leaves })
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
@@ -166,7 +158,7 @@ impl Dialect for Gemini {
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
-        thought(body, entry).ok().flatten()
+        thought(body, fields_of(body, entry, THOUGHT)?)
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
@@ -214,10 +206,12 @@ fn strings(cursor: &mut Cursor<'_>, body: &[u8], depth: usize, found: &mut Vec<S
     }
 }
 
-/// The text of a part that is a thought.
-fn thought(body: &[u8], part: Span) -> ReadResult<Option<Span>> {
-    let [text, thought] = fields_of(body, part, [b"text", b"thought"]).ok_or(Unsupported)?;
-    Ok(beginning(body, text, b'"').filter(|_| is_true(body, thought)))
+/// The keys of a part that say whether it is a thought.
+const THOUGHT: [&[u8]; 2] = [b"text", b"thought"];
+
+/// The text of a part with these values of [`THOUGHT`], if it is a thought.
+fn thought(body: &[u8], [text, thought]: [Option<Span>; 2]) -> Option<Span> {
+    beginning(body, text, b'"').filter(|_| is_true(body, thought))
 }
 
 fn is_true(body: &[u8], value: Option<Span>) -> bool {
@@ -288,18 +282,6 @@ impl AnswerFormat for Gemini {
         }
         let events = raw::elements(text).ok_or(InvalidAnswer)?;
         events.into_iter().try_for_each(|event| read_event(event.as_bytes(), answer))
-    }
-
-    /// Returns what a reason means. One of several says that the model was done, whether it calls or not.
-    fn stop(&self, reason: &str) -> Stop {
-        match reason {
-            "MAX_TOKENS" => Stop::Length,
-            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
-                Stop::ContentFilter
-            }
-            "OTHER" | "LANGUAGE" | "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => Stop::Error,
-            _ => Stop::Done,
-        }
     }
 }
 

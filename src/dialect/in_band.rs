@@ -140,10 +140,10 @@ pub(super) struct Billed {
 }
 
 impl Billed {
-    /// Notes the usage of an event or an answer.
+    /// Notes the usage of an event or an answer. Later ones may lack what earlier ones have said.
     pub(super) fn note(&mut self, of: &Object) {
         if let Some(Value::Object(usage)) = of.get("usage") {
-            self.now.clone_from(usage);
+            self.now.extend(usage.clone().into_iter().filter(|(_, n)| !n.is_null()));
         }
     }
 
@@ -175,12 +175,16 @@ pub(super) struct Parts {
     pub(super) calls_own: bool,
     pub(super) calls_others: bool,
     pub(super) billed: Billed,
+    /// Whether answers are not streamed.
+    pub(super) is_whole: bool,
+    /// The end of a round in which abridge is called, or all of an answer that is not streamed.
+    pub(super) end: Vec<Object>,
 }
 
 impl Parts {
     /// The calls of a round, which has ended if its end is held.
-    pub(super) fn settled(&self, mut calls: RoundCalls, has_end: bool) -> RoundCalls {
-        if !has_end || !self.calls_own {
+    pub(super) fn settled(&self, mut calls: RoundCalls) -> RoundCalls {
+        if self.end.is_empty() || !self.calls_own {
             calls.own.clear();
         }
         calls.is_alone = !calls.own.is_empty() && !self.calls_others;
@@ -213,6 +217,7 @@ impl Parts {
         let hidden = std::mem::take(&mut self.hidden);
         let shown = std::mem::take(&mut self.now).into_iter().filter(|(at, _)| !hidden.contains(at));
         self.before.extend(shown.map(|(_, part)| part));
+        self.end.clear();
         self.billed.next_round();
         (self.is_later, self.calls_own) = (true, false);
     }

@@ -374,6 +374,13 @@ pub(super) fn each_element<'a>(
     Cursor::starting(body, array.start).elements(read).map(drop)
 }
 
+/// The elements of an array.
+pub(super) fn values(body: &[u8], array: Span) -> Option<Vec<Span>> {
+    let mut values = Vec::new();
+    let read = each_element(body, array, |cursor| cursor.value().map(|value| values.push(value)));
+    read.ok().map(|()| values)
+}
+
 /// Gathers what `read` finds in the objects of an array: it gets the span of each, and these fields. Other elements are skipped.
 /// None if one of them is odd, or if `read` says so.
 pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
@@ -397,14 +404,9 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
 
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
 pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
-    quick_fields(json).ok().or_else(|| Fields::of(json))
-}
-
-fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
     let mut cursor = Cursor::new(json.as_bytes());
-    let fields = fields_at(&mut cursor, json)?;
-    cursor.end()?;
-    Ok(fields)
+    let quick = fields_at(&mut cursor, json).and_then(|fields| cursor.end().map(|()| fields));
+    quick.ok().or_else(|| Fields::of(json))
 }
 
 /// All fields of the object at a cursor in `json`, unless a key has escapes.
@@ -474,12 +476,8 @@ pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
 
 /// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
-    let after_blanks = |at: usize| {
-        let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
-        Some(at + blanks.count())
-    };
-    let colon = after_blanks(at).filter(|colon| body.get(*colon) == Some(&b':'))?;
-    Cursor::starting(body, after_blanks(colon + 1)?).value().ok()
+    let mut cursor = Cursor::starting(body, at);
+    cursor.colon().and_then(|()| cursor.value()).ok()
 }
 
 /// A member of an object within `within`, with one comma: its key, with the quotes, precedes the value.

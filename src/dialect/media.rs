@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::json::{beginning, decode, field, fields_of, objects, text_of};
+use super::json::{beginning, field, fields_of, objects, text_of};
 use super::strings::push_string;
 use crate::{payload::media::is_data_url, span::Span};
 
@@ -54,11 +54,11 @@ pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
     const KEYS: [&[u8]; 7] = [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
     let parts = objects(body, content, KEYS, |span, [kind, image, video, sound, file, file_data, source]| {
         let data = match text_of(body, kind).as_deref() {
-            Some("image_url" | "input_image") => url(body, image),
-            Some("video_url") => url(body, video),
-            Some("input_audio") => encoded(body, sound, b"data", b"format"),
-            Some("file") => encoded(body, file, b"file_data", b"format"),
-            Some("input_file") => of_file(body, file_data),
+            Some("image_url" | "input_image") => data(body, image, b"url", b"").filter(is_url),
+            Some("video_url") => data(body, video, b"url", b"").filter(is_url),
+            Some("input_audio") => data(body, object(body, sound), b"data", b"format"),
+            Some("file") => data(body, object(body, file), b"file_data", b"format"),
+            Some("input_file") => data(body, beginning(body, file_data, b'"'), b"", b""),
             Some("image" | "document") => of_source(body, source),
             _ => None,
         };
@@ -72,33 +72,29 @@ pub fn content(body: &[u8], message: Span) -> Option<Span> {
     field(body, message, b"content")
 }
 
-/// A data URL that is alone or as `url` in an object.
-fn url(body: &[u8], value: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
-    let value = value?;
-    let url = if value.of(body).starts_with(b"{") { field(body, value, b"url")? } else { value };
-    is_data_url(url.of(body)).then_some((url, MediaForm::Url))
+fn object(body: &[u8], value: Option<Span>) -> Option<Span> {
+    beginning(body, value, b'{')
 }
 
-/// Base64 in an object, of the type that this says.
-fn encoded<'a>(body: &'a [u8], value: Option<Span>, data: &[u8], declared: &[u8]) -> Option<(Span, MediaForm<'a>)> {
-    let [data, declared] = fields_of(body, value?, [data, declared])?;
-    of_file(body, data).map(|(data, form)| match form {
-        MediaForm::Base64(_) => (data, MediaForm::Base64(text_of(body, declared))),
-        form => (data, form),
-    })
+fn is_url((_, form): &(Span, MediaForm<'_>)) -> bool {
+    *form == MediaForm::Url
 }
 
-/// A data URL, or base64 without a type.
-fn of_file(body: &[u8], data: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
+/// A data URL or base64 that is alone, or in an object that may say its type.
+fn data<'a>(body: &'a [u8], value: Option<Span>, key: &[u8], declared: &[u8]) -> Option<(Span, MediaForm<'a>)> {
+    let [data, declared] = match object(body, value) {
+        Some(object) => fields_of(body, object, [key, declared])?,
+        None => [value, None],
+    };
     let data = beginning(body, data, b'"')?;
-    Some((data, if is_data_url(data.of(body)) { MediaForm::Url } else { MediaForm::Base64(None) }))
+    let base64 = || MediaForm::Base64(text_of(body, declared));
+    Some((data, if is_data_url(data.of(body)) { MediaForm::Url } else { base64() }))
 }
 
 fn of_source(body: &[u8], source: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
-    let [kind, data] = fields_of(body, source?, [b"type", b"data"])?;
-    match decode(kind?.of(body))?.as_ref() {
-        "base64" => encoded(body, source, b"data", b"media_type"),
-        "text" => beginning(body, data, b'"').map(|data| (data, MediaForm::Text)),
+    match text_of(body, field(body, source?, b"type"))?.as_ref() {
+        "base64" => data(body, source, b"data", b"media_type"),
+        "text" => data(body, source, b"data", b"").map(|(data, _)| (data, MediaForm::Text)),
         _ => None,
     }
 }

@@ -13,8 +13,9 @@ use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
 use super::canonical;
-use super::json::{Cursor, beginning, each_element, field, fields, fields_of, objects, text_of};
+use super::json::{Cursor, beginning, field, fields, fields_of, objects, text_of, values};
 use super::object::summary_request;
+use super::reading::is_direct;
 use super::{
     BytesAt, CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
     strings,
@@ -71,13 +72,13 @@ impl Dialect for Messages {
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         // SDKs append it to a base URL with `/v1` or without. Other APIs have it after an id: `/threads/ID/messages`.
-        let Some(base) = path.strip_suffix("/messages") else { return HostedPath::of(path).map(|hosted| hosted.base) };
+        let Some(base) = path.strip_suffix("/messages") else { return hosted(path).map(|(base, _)| base) };
         let of_id = base.rsplit('/').nth(1);
         (!of_id.is_some_and(|of| OTHER_PLACES.contains(&of))).then_some(base)
     }
 
     fn path_facts(&self, path: &str) -> PathFacts {
-        HostedPath::of(path).map(|hosted| hosted.facts()).unwrap_or_default()
+        hosted(path).map(|(_, facts)| facts).unwrap_or_default()
     }
 
     fn unframed<'p>(&self, path: &'p str) -> Option<&'p str> {
@@ -102,30 +103,16 @@ impl Dialect for Messages {
     }
 
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
-        fields_of(body, call, [b"caller"])
-            .is_some_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
+        fields_of(body, call, [b"caller"]).is_some_and(|[caller]| caller.is_none_or(|caller| is_direct(body, caller)))
     }
 
     /// The entries of a content that is an array.
     fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
         let content = beginning(body, field(body, message, b"content"), b'[')?;
-        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
-        let each = each_element(body, content, |cursor| {
-            let start = cursor.at();
-            let kind = if cursor.peek() == Some(b'{') {
-                let [kind] = fields(cursor, [b"type"])?;
-                text_of(body, kind)
-            } else {
-                cursor.value()?;
-                None
-            };
-            let span = Span { start, end: cursor.at() };
-            spans.push(span);
-            let is_reasoning = matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"));
-            reasoning.extend(is_reasoning.then_some(span));
-            Ok(())
-        });
-        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
+        let reasoning = objects(body, content, [b"type"], |span, [kind]| {
+            Some(matches!(text_of(body, kind).as_deref(), Some("thinking" | "redacted_thinking")).then_some(span))
+        })?;
+        Some(Entries { spans: values(body, content)?, reasoning, emptied: Emptied::Leaves })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
@@ -258,46 +245,32 @@ fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> O
     })
 }
 
-/// A path of Messages at Vertex AI or Amazon Bedrock, which names the model, as the bodies there do not. The bodies are those
-/// of Messages with `anthropic_version` (Anthropic's documentation of both, and its SDKs for Python, 2.14.0).
-struct HostedPath<'p> {
-    /// The path before the part that the host knows.
-    base: &'p str,
-    /// The model, as the path writes it.
-    model: &'p str,
-    is_framed: bool,
-}
-
 /// How a path of Vertex AI ends that only counts tokens. Its body names the model.
 const COUNTING: &str = "/publishers/anthropic/models/count-tokens:rawPredict";
 
 /// The suffix of Bedrock's paths whose answers come in frames of AWS's event stream.
 const FRAMED: &str = "-with-response-stream";
 
-impl<'p> HostedPath<'p> {
-    fn of(path: &'p str) -> Option<Self> {
-        Self::vertex(path).or_else(|| Self::bedrock(path))
-    }
+/// A path of Messages at Vertex AI or Amazon Bedrock: what is before the part that the host knows, and the model, which the
+/// bodies there do not name. These are those of Messages with `anthropic_version` (Anthropic's documentation of both, and its
+/// SDKs for Python, 2.14.0).
+fn hosted(path: &str) -> Option<(&str, PathFacts)> {
+    let (base, model) = vertex(path).or_else(|| bedrock(path))?;
+    let model = percent_decode_str(model).decode_utf8_lossy();
+    Some((base, PathFacts { model: Some(model.into()), is_framed: unframed(path).is_some() }))
+}
 
-    fn vertex(path: &'p str) -> Option<Self> {
-        let whole = path.strip_suffix(":rawPredict").or_else(|| path.strip_suffix(":streamRawPredict"))?;
-        let (base, model) = whole.split_once("/publishers/anthropic/models/")?;
-        let is_it = !model.contains(':') && !path.ends_with(COUNTING);
-        is_it.then_some(Self { base, model, is_framed: false })
-    }
+fn vertex(path: &str) -> Option<(&str, &str)> {
+    let whole = path.strip_suffix(":rawPredict").or_else(|| path.strip_suffix(":streamRawPredict"))?;
+    let place = whole.split_once("/publishers/anthropic/models/")?;
+    (!place.1.contains(':') && !path.ends_with(COUNTING)).then_some(place)
+}
 
-    fn bedrock(path: &'p str) -> Option<Self> {
-        let whole = unframed(path).unwrap_or(path);
-        let (base, model) = whole.strip_suffix("/invoke")?.rsplit_once("/model/")?;
-        // Models of other makers have other bodies; the resource name of a profile does not say whose model it is.
-        let is_claude = ["anthropic.", "claude", "arn:", "arn%3A"].iter().any(|part| model.contains(part));
-        is_claude.then_some(Self { base, model, is_framed: whole.len() < path.len() })
-    }
-
-    fn facts(&self) -> PathFacts {
-        let model = percent_decode_str(self.model).decode_utf8_lossy();
-        PathFacts { model: Some(model.into()), is_framed: self.is_framed }
-    }
+fn bedrock(path: &str) -> Option<(&str, &str)> {
+    let place = unframed(path).unwrap_or(path).strip_suffix("/invoke")?.rsplit_once("/model/")?;
+    // Models of other makers have other bodies; the resource name of a profile does not say whose model it is.
+    let is_claude = ["anthropic.", "claude", "arn:", "arn%3A"].iter().any(|part| place.1.contains(part));
+    is_claude.then_some(place)
 }
 
 /// The path at which the same answer comes as a whole; none if it does not come in frames.

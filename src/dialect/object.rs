@@ -18,7 +18,7 @@ use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 /// A message as a model that summarises may read it; none if it may not.
 pub(super) type Shown<'p> = Option<Cow<'p, [u8]>>;
 
-/// What is special in a dialect's request for a summary.
+/// The parts of a request for a summary that differ between dialects.
 pub(super) trait SummaryRequest: Dialect {
     /// The key of the messages.
     const LIST: &'static str;

@@ -8,7 +8,6 @@ use super::json::{Cursor, Fault, ReadResult, decode, id_text};
 use super::{ParseError, ParseErrorKind};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
-use crate::string_index::StringIndex;
 
 /// The members of a request: the values of some keys, by their order and without `null`, and what the others tell of a
 /// history.
@@ -62,15 +61,13 @@ impl Entry {
     }
 }
 
-/// Reads a whole body in a dialect, whose long strings may be known, as [`request`] does. It has to have a list, of which
-/// `element` reads each element.
+/// Reads all that is left of a body in a dialect, as [`request`] does. It has to have a list, of which `element` reads each element.
 pub(super) fn body<'a, const N: usize>(
     dialect: &'static str,
-    (body, strings): (&'a [u8], &'a StringIndex),
+    mut cursor: Cursor<'a>,
     keys: [&[u8]; N],
     mut element: impl FnMut(&mut Cursor<'a>) -> ReadResult,
 ) -> Result<RequestFields<N>, ParseError> {
-    let mut cursor = Cursor::indexed(body, strings);
     let read =
         request(&mut cursor, keys, |cursor| cursor.elements(&mut element)).and_then(|read| match read.0.first() {
             Some(Some(_)) => Ok(read),
@@ -152,6 +149,11 @@ pub(super) fn call_id<'a>(body: &'a [u8], kind: &'static str, value: Option<Span
     Ok(CallId { kind, raw: Some(span), text: id_text(raw).ok_or((span.start, fault))? })
 }
 
+/// Whether the model itself is what called, and not a program, by the `caller` of a call.
+pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
+    caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
+}
+
 /// Adds a block of the next unit.
 pub(super) fn push_block<'a>(conversation: &mut Conversation<'a>, block: Block<'a>) -> Result<(), Fault> {
     if conversation.blocks.len() == MAX_ELEMENTS {
@@ -196,7 +198,8 @@ pub(super) fn push_entry<'a>(
     Ok(())
 }
 
-/// What the keys beside the messages tell of a history on the server, and the limit of the answer, in every dialect.
+/// The facts in the keys beside the messages: a history on the server, and the limit of the answer. The keys are those of every
+/// dialect.
 ///
 /// The sources are in `docs/dialects.md`. A key that always means it is enough. One that some servers take for a mere label
 /// means it where the messages begin with a result, whose call must then be somewhere else.
@@ -251,11 +254,9 @@ impl HistoryKeys {
         if conversation.traits.history_elsewhere {
             conversation.keep_results();
         }
-        let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.clone());
-        for call in last.map(|units| conversation.block_range(units)).into_iter().flatten() {
-            if let Some(BlockKind::ToolCall { answerable, .. }) =
-                conversation.blocks.get_mut(call.get()).map(|block| &mut block.kind)
-            {
+        let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.start);
+        for block in conversation.blocks.iter_mut().filter(|block| last.is_some_and(|last| block.unit >= last)) {
+            if let BlockKind::ToolCall { answerable, .. } = &mut block.kind {
                 *answerable = false; // the model is not done with its message
             }
         }

@@ -9,12 +9,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use self::items::kind;
 use super::canonical;
 use super::json::{beginning, decode, field, fields_of, member, objects, text_of};
 use super::object::summary_request;
+use super::reading::is_direct;
 use super::{
     CallInput, Compaction, CompactionTrigger, Dialect, Exchange, Facts, OpeningEvents, TextPartNames, strings,
 };
@@ -65,10 +65,6 @@ impl Dialect for Responses {
         &FACTS
     }
 
-    fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        path.strip_suffix("/responses")
-    }
-
     /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
         if content.of(body).starts_with(b"\"") {
@@ -113,14 +109,14 @@ impl Dialect for Responses {
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
         let keys: [&[u8]; 5] = [b"type", b"id", b"arguments", b"input", b"caller"];
         let Some([kind, id, arguments, input, caller]) = fields_of(body, call, keys) else { return false };
-        let is_null = |value: Span| value.of(body) == b"null";
-        let is_direct = |caller: Span| is_null(caller) || memmem::find(caller.of(body), DIRECT).is_some();
         let value = match text_of(body, kind).as_deref() {
             Some("function_call") => arguments,
             Some("custom_tool_call") => input,
             _ => None,
         };
-        id.is_none_or(is_null) && caller.is_none_or(is_direct) && beginning(body, value, b'"').is_some()
+        let is_anonymous = id.is_none_or(|id| id.of(body) == b"null");
+        let is_direct = caller.is_none_or(|caller| is_direct(body, caller));
+        is_anonymous && is_direct && beginning(body, value, b'"').is_some()
     }
 
     /// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
@@ -182,9 +178,6 @@ impl Dialect for Responses {
         compaction::restored(body)
     }
 }
-
-/// The `type` in the `caller` of a call that the model itself has made.
-const DIRECT: &[u8] = br#""direct""#;
 
 /// The names in an array of tools. Its namespaces are added: the name and the array of each.
 fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> Option<Vec<Cow<'a, str>>> {

@@ -8,6 +8,32 @@ use proptest::{prop_assert, prop_assert_eq};
 
 use super::{Dialect, ErrorFields, ParseError, messages, strings};
 use crate::conversation::Conversation;
+use crate::span::Span;
+
+/// All of a text.
+pub(super) fn whole(text: &str) -> Span {
+    Span { start: 0, end: text.len() }
+}
+
+/// The texts of a content are these, as they are written.
+pub(super) fn check_texts(dialect: &dyn Dialect, content: &str, expected: &[&str]) {
+    let found = dialect.texts(content.as_bytes(), whole(content));
+    let found: Vec<_> = found.iter().map(|span| str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
+    assert_eq!(found, expected, "{content}");
+}
+
+/// The arguments of a call are these, as they are written, and mean none in this form.
+pub(super) fn check_input(dialect: &dyn Dialect, call: &str, expected: Option<(&str, &str)>) {
+    let found = dialect.input(call.as_bytes(), whole(call));
+    let found = found.map(|input| (str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
+    assert_eq!(found, expected, "{call}");
+}
+
+/// The tools have these names, and what is not an array has none.
+pub(super) fn check_tool_names(dialect: &dyn Dialect, tools: &str, expected: &[&str]) {
+    assert_eq!(dialect.tool_names(tools.as_bytes(), whole(tools)), expected);
+    assert!(dialect.tool_names(b"{}", whole("{}")).is_empty());
+}
 
 /// What holds for any bytes: a body whose strings are valid is read as `serde_json` reads it, or refused by both; one whose
 /// strings are not is not valid JSON.

@@ -162,11 +162,11 @@ pub struct Entries {
     pub spans: Vec<Span>,
     /// Those that are reasoning of the model.
     pub reasoning: Vec<Span>,
-    /// What becomes of the element when none of them is left.
+    /// How the element changes when none of them is left.
     pub emptied: Emptied,
 }
 
-/// What becomes of an element that all entries have left.
+/// How an element changes that all entries have left.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emptied {
     /// It stays without the key that held them: this is cut out.

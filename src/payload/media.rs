@@ -10,7 +10,7 @@ use memchr::memchr;
 
 use crate::raw;
 
-/// What kind of bytes a payload is that was base64 in a request.
+/// The type of a payload that was base64 in a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum MediaType {
     /// Anything that is not on the list.

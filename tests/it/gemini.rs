@@ -114,10 +114,13 @@ async fn path_key_and_answers_are_read_and_missing_results_put_in() {
         };
         assert_eq!([billed("input"), billed("output")], [70, 7].map(|tokens| tokens * (n as u64 + 1)));
     }
-    let mut client = abridge.connect().await;
-    client.send(post("/v1beta/models/gemini-3-pro:countTokens", &["x-goog-api-key: k"], BODY)).await;
-    let mut call = upstream.request().await;
-    assert!(String::from_utf8_lossy(&call.bytes().await).contains("functionResponse"));
-    call.answer("200 OK", &["connection: close"], br#"{"totalTokens":7}"#).await;
-    assert_eq!(client.reply().await.body, &br#"{"totalTokens":7}"#[..]);
+    for counted in [BODY.to_owned(), format!(r#"{{"generateContentRequest":{BODY}}}"#)] {
+        let mut client = abridge.connect().await;
+        client.send(post("/v1beta/models/gemini-3-pro:countTokens", &["x-goog-api-key: k"], &counted)).await;
+        let mut call = upstream.request().await;
+        let sent: Value = serde_json::from_slice(&call.bytes().await).unwrap();
+        assert_eq!(check(sent.get("generateContentRequest").unwrap_or(&sent)), Ok(()), "{sent}");
+        call.answer("200 OK", &["connection: close"], br#"{"totalTokens":7}"#).await;
+        assert_eq!(client.reply().await.body, &br#"{"totalTokens":7}"#[..]);
+    }
 }

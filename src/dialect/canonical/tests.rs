@@ -2,18 +2,44 @@
 
 use super::*;
 
+/// How messages of a dialect are read.
+type Read = fn(&[u8]) -> ReadResult<Vec<Field<'_>>>;
+
+fn canonical(read: Read, message: &str) -> String {
+    let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
+    read(message.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
+}
+
+/// All of them read alike. Returns how.
+fn same(read: Read, messages: &[&str]) -> String {
+    let all: Vec<_> = messages.iter().map(|message| canonical(read, message)).collect();
+    assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
+    all[0].clone()
+}
+
+fn check_all_differ(read: Read, messages: &[&str]) {
+    let mut all: Vec<_> = messages.iter().map(|message| canonical(read, message)).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), messages.len(), "{all:#?}");
+}
+
+#[test]
+fn what_is_odd_is_left_as_it_is() {
+    for read in [chat, message, item] {
+        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
+            assert!(read(odd.as_bytes()).is_err(), "{odd}");
+        }
+    }
+    let deep = format!(r#"{{"role":"user","content":{}{}}}"#, r#"[{"content":"#.repeat(50_000), "}]".repeat(50_000));
+    assert!(message(deep.as_bytes()).is_err());
+}
+
 mod chat {
     use super::*;
 
-    fn canonical(message: &str) -> String {
-        let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
-        chat(message.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
-    }
-
     fn same(messages: &[&str]) -> String {
-        let all: Vec<_> = messages.iter().map(|message| canonical(message)).collect();
-        assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
-        all[0].clone()
+        super::same(chat, messages)
     }
 
     #[test]
@@ -74,32 +100,15 @@ mod chat {
             r#"{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]}"#,
             r#"{"role":"assistant","tool_calls":[{"id":"1","reason":"x"}]}"#,
         ];
-        let mut all = others.map(canonical).to_vec();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), others.len(), "{all:#?}");
-    }
-
-    #[test]
-    fn what_is_odd_is_left_as_it_is() {
-        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
-            assert!(chat(odd.as_bytes()).is_err(), "{odd}");
-        }
+        check_all_differ(chat, &others);
     }
 }
 
 mod messages {
     use super::*;
 
-    fn canonical(message: &str) -> String {
-        let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
-        super::super::message(message.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
-    }
-
     fn same(messages: &[&str]) -> String {
-        let all: Vec<_> = messages.iter().map(|message| canonical(message)).collect();
-        assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
-        all[0].clone()
+        super::same(message, messages)
     }
 
     #[test]
@@ -153,35 +162,15 @@ mod messages {
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]}"#,
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{"a":1}}]}"#,
         ];
-        let mut all = others.map(canonical).to_vec();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), others.len(), "{all:#?}");
-    }
-
-    #[test]
-    fn what_is_odd_is_left_as_it_is() {
-        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
-            assert!(message(odd.as_bytes()).is_err(), "{odd}");
-        }
-        let deep =
-            format!(r#"{{"role":"user","content":{}{}}}"#, r#"[{"content":"#.repeat(50_000), "}]".repeat(50_000));
-        assert!(message(deep.as_bytes()).is_err());
+        check_all_differ(message, &others);
     }
 }
 
 mod responses {
     use super::*;
 
-    fn canonical(item: &str) -> String {
-        let written = |field: Field<'_>| format!("{}={}", field.name, String::from_utf8(field.value.concat()).unwrap());
-        super::super::item(item.as_bytes()).unwrap().into_iter().map(written).collect::<Vec<_>>().join(" ")
-    }
-
-    fn same(items: &[&str]) -> String {
-        let all: Vec<_> = items.iter().map(|item| canonical(item)).collect();
-        assert!(all.iter().all(|one| *one == all[0]), "{all:#?}");
-        all[0].clone()
+    fn same(messages: &[&str]) -> String {
+        super::same(item, messages)
     }
 
     #[test]
@@ -235,16 +224,6 @@ mod responses {
             r#"{"type":"function_call_output","call_id":"1","output":"x"}"#,
             r#"{"type":"reasoning"}"#,
         ];
-        let mut all = others.map(canonical).to_vec();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), others.len(), "{all:#?}");
-    }
-
-    #[test]
-    fn what_is_odd_is_left_as_it_is() {
-        for odd in [r#"{"\u0072ole":"user"}"#, "[]", r#"{"role":"user""#] {
-            assert!(item(odd.as_bytes()).is_err(), "{odd}");
-        }
+        check_all_differ(item, &others);
     }
 }

@@ -1,7 +1,7 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
 use super::ChatCompletions;
-use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, has_value};
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
 use crate::raw::elements;
 
 impl AnswerFormat for ChatCompletions {
@@ -31,17 +31,6 @@ impl AnswerFormat for ChatCompletions {
             _ => Ok(()),
         }
     }
-
-    /// Returns what a finish reason means.
-    fn stop(&self, reason: &str) -> Stop {
-        match reason {
-            "tool_calls" | "function_call" => Stop::ToolCall,
-            "length" | "max_tokens" => Stop::Length,
-            "content_filter" => Stop::ContentFilter,
-            "error" => Stop::Error,
-            _ => Stop::Done,
-        }
-    }
 }
 
 /// Adds what the model says in a choice: text and calls.
@@ -64,6 +53,7 @@ fn read_said(choice: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAns
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Stop;
     use crate::tokens::Usage;
 
     fn answer(chunks: &[&str]) -> Result<Answer, InvalidAnswer> {

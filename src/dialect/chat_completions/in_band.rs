@@ -43,20 +43,12 @@ pub(super) struct ChatJoiner {
     has_text: bool,
     /// How many entries of each array of reasoning the client has of the rounds before.
     n_details: [u64; REASONING.len()],
-    /// The chunks that wait for the rest of the name of a call.
-    held: Vec<Chunk>,
+    /// The chunks that wait for the rest of the name of a call, and their events.
+    held: Vec<(Bytes, Object)>,
     n_held: usize,
     /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Vec<Object>,
     billed: Billed,
-}
-
-/// A chunk: its event, what it says besides, and its choices with the calls in them, each with its place in the message.
-#[derive(Debug)]
-struct Chunk {
-    event: Bytes,
-    rest: Object,
-    choices: Vec<(Object, Vec<(u64, Object)>)>,
 }
 
 /// One choice of a round.
@@ -79,11 +71,13 @@ impl Joiner for ChatJoiner {
             let waits = self.calls_own() && !self.has_failed;
             return if waits { held } else { [held, event.clone()].concat().into() };
         }
-        let Some(mut rest) = object(data) else { return event.clone() };
-        let choices = objects(&mut rest, "choices").into_iter().map(|choice| self.read(choice)).collect();
-        let has_failed = rest.get("error").is_some_and(|error| !error.is_null());
+        let Some(mut chunk) = object(data) else { return event.clone() };
+        let choices = objects(&mut chunk, "choices").into_iter().map(|choice| Value::Object(self.read(choice)));
+        let choices = choices.collect();
+        chunk.insert("choices".to_owned(), choices);
+        let has_failed = has_error(&chunk);
         self.n_held += event.len();
-        self.held.push(Chunk { event: event.clone(), rest, choices });
+        self.held.push((event.clone(), chunk));
         let waits = !has_failed && self.n_held <= MAX_HELD && self.choices.values().any(Choice::has_open_name);
         if waits { Bytes::new() } else { self.release() }
     }
@@ -92,21 +86,20 @@ impl Joiner for ChatJoiner {
         self.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
         self.billed.note(&answer);
-        let mut choices = objects(&mut answer, "choices");
-        for (at, choice) in choices.iter_mut().enumerate() {
+        for (at, choice) in choices_of(&mut answer).enumerate() {
             self.whole_choice(at as u64, choice);
         }
         if self.choices.is_empty() || !self.is_changed() {
             return false;
         }
-        if let Some(Value::Object(message)) = choices.first_mut().and_then(|first| first.get_mut("message")) {
+        let first = choices_of(&mut answer).next();
+        if let Some(Value::Object(message)) = first.and_then(|first| first.get_mut("message")) {
             self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
             self.has_text = !self.texts.is_empty();
             if self.has_text {
                 message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
             }
         }
-        answer.insert("choices".to_owned(), choices.into_iter().map(Value::Object).collect());
         self.billed.tell(&mut answer);
         self.end = vec![answer];
         true
@@ -173,7 +166,8 @@ impl Joiner for ChatJoiner {
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        for choice in self.end.iter_mut().filter_map(first_choice).filter(|choice| is_end(choice)) {
+        let first = self.end.iter_mut().filter_map(|chunk| choices_of(chunk).next());
+        for choice in first.filter(|choice| is_end(choice)) {
             choice.insert("finish_reason".to_owned(), "stop".into());
         }
         (self.has_text && !self.has_others).then(|| self.rest())
@@ -278,53 +272,57 @@ impl ChatJoiner {
         self.choices.values().any(Choice::calls_own)
     }
 
-    /// Adds what a chunk says to the message. Its calls are returned apart.
-    fn read(&mut self, mut choice: Object) -> (Object, Vec<(u64, Object)>) {
+    /// Adds what a choice of a chunk says to the message. The pieces of calls in it get the places of these.
+    fn read(&mut self, mut choice: Object) -> Object {
         let of = self.choices.entry(number(&choice, "index").unwrap_or_default()).or_default();
         of.is_over |= is_end(&choice);
-        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return (choice, Vec::new()) };
-        let calls = objects(delta, "tool_calls").into_iter().map(|piece| (of.add(&piece), piece)).collect();
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
+        let pieces = objects(delta, "tool_calls");
         merge(&mut of.message, delta);
-        (choice, calls)
+        let place = |piece: Object| {
+            let at = of.add(&piece);
+            Value::from(with(piece, "index", at.into()))
+        };
+        if !pieces.is_empty() {
+            delta.insert("tool_calls".to_owned(), pieces.into_iter().map(place).collect());
+        }
+        choice
     }
 
     /// Lets the chunks go on that were held back.
     fn release(&mut self) -> Bytes {
         self.n_held = 0;
         let chunks = std::mem::take(&mut self.held).into_iter();
-        let mut passed: Vec<Bytes> = chunks.map(|chunk| self.pass(chunk)).collect();
+        let mut passed: Vec<Bytes> = chunks.map(|(event, chunk)| self.pass(event, chunk)).collect();
         if passed.len() == 1 { passed.remove(0) } else { passed.concat().into() }
     }
 
     /// A chunk as the client gets it.
-    fn pass(&mut self, chunk: Chunk) -> Bytes {
-        let Chunk { event, rest, choices } = chunk;
-        let choices = choices.into_iter().map(|(choice, calls)| self.choice(choice, calls)).collect();
-        self.billed.note(&rest);
-        if rest.get("error").is_some_and(|error| !error.is_null()) {
+    fn pass(&mut self, event: Bytes, mut chunk: Object) -> Bytes {
+        choices_of(&mut chunk).for_each(|choice| self.choice(choice));
+        self.billed.note(&chunk);
+        if has_error(&chunk) {
             (self.has_others, self.has_failed) = (true, true);
             self.end.clear();
         }
         if self.is_changed() {
-            return self.finish_chunk(rest, choices);
+            return self.finish_chunk(chunk);
         }
-        self.keep_common(&rest);
+        self.keep_common(&chunk);
         event
     }
 
     /// Leaves of a choice what the client gets.
-    fn choice(&mut self, mut choice: Object, calls: Vec<(u64, Object)>) -> Object {
+    fn choice(&mut self, choice: &mut Object) {
         let is_later = self.n_rounds > 0;
-        let Some(of) = self.choices.get(&number(&choice, "index").unwrap_or_default()) else { return choice };
-        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
-        let mut kept: Vec<Value> = Vec::new();
-        for (at, mut piece) in calls.into_iter().filter(|(at, _)| !of.calls.get(at).is_some_and(is_own)) {
-            if of.calls_own() {
-                let n_own = of.calls.range(..at).filter(|(_, call)| is_own(call)).count();
-                piece.insert("index".to_owned(), (at - n_own as u64).into());
-            }
-            kept.push(piece.into());
-        }
+        let Some(of) = self.choices.get(&number(choice, "index").unwrap_or_default()) else { return };
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return };
+        let place = |piece: Object| {
+            let at = number(&piece, "index").filter(|at| !of.calls.get(at).is_some_and(is_own))?;
+            let n_own = of.calls.range(..at).filter(|(_, call)| is_own(call)).count();
+            Some(Value::from(with(piece, "index", (at - n_own as u64).into())))
+        };
+        let kept: Vec<_> = objects(delta, "tool_calls").into_iter().filter_map(place).collect();
         self.has_others |= !kept.is_empty();
         if !kept.is_empty() {
             delta.insert("tool_calls".to_owned(), kept.into());
@@ -341,7 +339,6 @@ impl ChatJoiner {
             }
             self.has_text = true;
         }
-        choice
     }
 
     /// Adds a choice of an answer that is not streamed, and leaves of it what the client gets.
@@ -360,8 +357,7 @@ impl ChatJoiner {
 
     /// Of several choices, those that call for nothing but abridge have stopped.
     fn end_choices(&self, end: &mut [Object]) {
-        let choices = end.iter_mut().filter_map(|chunk| chunk.get_mut("choices")?.as_array_mut()).flatten();
-        for (at, choice) in choices.filter_map(Value::as_object_mut).enumerate() {
+        for (at, choice) in end.iter_mut().flat_map(choices_of).enumerate() {
             let index = number(choice, "index").unwrap_or(if self.is_whole { at as u64 } else { 0 });
             let of = self.choices.get(&index).filter(|of| of.calls_own() && of.others().next().is_none());
             if of.is_some() && is_end(choice) {
@@ -379,25 +375,28 @@ impl ChatJoiner {
     }
 
     /// A chunk as the client gets it. What tells the end of a round is held back.
-    fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Bytes {
+    fn finish_chunk(&mut self, mut chunk: Object) -> Bytes {
         self.keep_common(&chunk);
         chunk.extend(self.common.clone());
         self.billed.tell(&mut chunk);
-        let says = choices.iter().any(says_something);
-        let ends = choices.is_empty() || choices.iter().any(is_end) || chunk.get("usage").is_some_and(Value::is_object);
+        let says = choices_of(&mut chunk).any(|choice| says_something(choice));
+        let ends = choices_of(&mut chunk).next().is_none()
+            || choices_of(&mut chunk).any(|choice| is_end(choice))
+            || chunk.get("usage").is_some_and(Value::is_object);
         let mut events = Vec::new();
         if !ends || self.has_failed || !self.calls_own() {
             if says || ends {
-                write_event(&mut events, &with_choices(chunk, choices));
+                write_event(&mut events, &chunk);
             }
             return events.into();
         }
         if says {
-            let choices = choices.iter().cloned().map(|choice| with(choice, "finish_reason", Value::Null)).collect();
-            write_event(&mut events, &with(with_choices(chunk.clone(), choices), "usage", Value::Null));
+            let mut said = with(chunk.clone(), "usage", Value::Null);
+            choices_of(&mut said).for_each(|choice| drop(choice.insert("finish_reason".to_owned(), Value::Null)));
+            write_event(&mut events, &said);
         }
-        let choices = choices.into_iter().map(|choice| with(choice, "delta", json!({}))).collect();
-        self.end.push(with_choices(chunk, choices));
+        choices_of(&mut chunk).for_each(|choice| drop(choice.insert("delta".to_owned(), json!({}))));
+        self.end.push(chunk);
         events.into()
     }
 }
@@ -407,13 +406,14 @@ fn with(mut object: Object, key: &str, value: Value) -> Object {
     object
 }
 
-fn with_choices(chunk: Object, choices: Vec<Object>) -> Object {
-    with(chunk, "choices", choices.into_iter().map(Value::Object).collect())
+/// The choices of a chunk or an answer.
+fn choices_of(of: &mut Object) -> impl Iterator<Item = &mut Object> {
+    let choices = of.get_mut("choices").and_then(Value::as_array_mut).into_iter().flatten();
+    choices.filter_map(Value::as_object_mut)
 }
 
-/// The first choice of a chunk or an answer.
-fn first_choice(of: &mut Object) -> Option<&mut Object> {
-    of.get_mut("choices")?.as_array_mut()?.first_mut()?.as_object_mut()
+fn has_error(chunk: &Object) -> bool {
+    chunk.get("error").is_some_and(|error| !error.is_null())
 }
 
 /// Whether a choice tells why the model has stopped.

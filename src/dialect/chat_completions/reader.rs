@@ -1,7 +1,5 @@
 //! Reads the whole body in one pass with a [`Cursor`], and says why where it cannot.
 
-use std::borrow::Cow;
-
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex};
 use crate::dialect::json::{Cursor, ReadResult, fields};
@@ -15,7 +13,7 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
     let mut reader = Reader { body, conversation: conversation() };
     let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
     let ([_, model, tools, format], history) =
-        reading::body(NAME, (body, strings), keys, |cursor| reader.message(cursor))?;
+        reading::body(NAME, Cursor::indexed(body, strings), keys, |cursor| reader.message(cursor))?;
     let mut conversation = reader.conversation;
     conversation.model = text(body, model).map_err(|fault| ParseError::new(NAME, fault))?;
     conversation.format = format;
@@ -102,33 +100,23 @@ impl<'a> Reader<'a> {
     fn tool_call(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> ReadResult {
         let start = cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
-        let span = cursor.members(|cursor, key| match &*key {
-            b"id" => {
-                let value = cursor.value()?;
-                cursor.once(start, &mut id, value)
-            }
-            b"function" => {
-                let name = self.name(cursor)?;
-                cursor.once(start, &mut function, name)
-            }
-            b"custom" => {
-                let name = self.name(cursor)?;
-                cursor.once(start, &mut custom, name)
-            }
-            _ => cursor.value().map(drop),
+        let span = cursor.members(|cursor, key| {
+            let (place, is_tool) = match &*key {
+                b"id" => (&mut id, false),
+                b"function" => (&mut function, true),
+                b"custom" => (&mut custom, true),
+                _ => return cursor.value().map(drop),
+            };
+            let value = match cursor.peek() {
+                Some(b'{') if is_tool => fields(cursor, [b"name"])?[0],
+                _ => Some(cursor.value()?).filter(|_| !is_tool),
+            };
+            cursor.once(start, place, value)
         })?;
-        let name = function.flatten().or(custom.flatten());
-        let id = cursor.accept(call_id(self.body, "", id))?;
+        let [function, custom] = [function, custom].map(|name| text(self.body, name.flatten()));
+        let name = cursor.accept(function)?.or(cursor.accept(custom)?);
+        let id = cursor.accept(call_id(self.body, "", id.flatten()))?;
         let block = Block { unit, span, kind: BlockKind::ToolCall { id, name, answerable: true } };
         cursor.accept(push_block(&mut self.conversation, block))
-    }
-
-    /// The `name` in a value that may be an object.
-    fn name(&self, cursor: &mut Cursor<'a>) -> ReadResult<Option<Cow<'a, str>>> {
-        if cursor.peek() != Some(b'{') {
-            return cursor.value().map(|_| None);
-        }
-        let [found] = fields(cursor, [b"name"])?;
-        cursor.accept(text(self.body, found))
     }
 }

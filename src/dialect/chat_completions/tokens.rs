@@ -75,7 +75,7 @@ pub(in crate::dialect) fn each_part(gauge: &Gauge, json: &str) -> usize {
 }
 
 /// All elements of an array; the value itself if it is none.
-fn each(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
+pub(in crate::dialect) fn each(gauge: &Gauge, json: &str, count: impl Fn(&Gauge, &str) -> usize) -> usize {
     let elements = json.starts_with('[').then(|| elements(json)).flatten();
     elements.map_or_else(|| any(gauge, json), |elements| sum(elements, |element| count(gauge, element)))
 }
@@ -121,7 +121,12 @@ fn sound(sound: &Fields<'_>) -> Option<usize> {
 
 /// None if the file is not in the message, but only named there.
 fn file(json: &str) -> Option<usize> {
-    memmem::find(json.as_bytes(), b"base64").map(|_| (json.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE))
+    memmem::find(json.as_bytes(), b"base64").map(|_| data(json))
+}
+
+/// The tokens of a file in base64.
+pub(in crate::dialect) fn data(base64: &str) -> usize {
+    (base64.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE)
 }
 
 /// A call of a function or of a custom tool, also in the form that stands by itself as `function_call`.

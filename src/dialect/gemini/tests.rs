@@ -144,6 +144,13 @@ fn results_without_an_id_answer_the_calls_of_their_function_in_order() {
     assert_eq!(pairs(&named("", &id("a"))), ["0"]);
     assert_eq!(pairs(&named(&id("f"), "")), ["0"]);
     assert_eq!(pairs(&[model(&call("", "f")), user(&result("", "g"))]), ["-"]);
+    // An id twice: the name says which call it is.
+    let twice = model(&two(call(&id("a"), "f"), call(&id("a"), "g")));
+    assert_eq!(pairs(&[twice.clone(), user(&result(&id("a"), "g"))]), ["1"]);
+    assert_eq!(pairs(&[twice.clone(), user(&result(&id("a"), "f"))]), ["0"]);
+    assert_eq!(pairs(&[twice, user(&two(result(&id("a"), "g"), result(&id("a"), "f")))]), ["1", "0"]);
+    let same_name = model(&two(call(&id("a"), "f"), call(&id("a"), "f")));
+    assert_eq!(pairs(&[same_name, user(&two(result(&id("a"), "f"), result(&id("a"), "f")))]), ["0", "1"]);
 }
 
 #[test]
@@ -158,6 +165,22 @@ fn reads_what_is_beside_the_contents() {
     assert_eq!(Gemini.tool_names(body.as_bytes(), conversation.tools.unwrap()), ["f", "g"]);
     let cached = r#"{"contents":[],"cachedContent":"cachedContents/1"}"#;
     assert!(read_body(cached.as_bytes()).unwrap().traits.history_elsewhere);
+}
+
+#[test]
+fn a_request_whose_tokens_are_counted_may_be_inside_the_body() {
+    let request = format!(r#"{{"model":"models/m","tools":[],"contents":[{}]}}"#, model(CALL));
+    let body = format!(r#" {{"x":1, "generateContentRequest": {request} , "y":2}}"#);
+    let conversation = read_body(body.as_bytes()).unwrap();
+    assert_eq!((conversation.blocks.len(), conversation.tools.is_some()), (1, true));
+    assert_eq!(conversation.blocks[0].span.of(body.as_bytes()), CALL.as_bytes());
+    for other in [
+        format!("{body} 7"),
+        r#"{"generateContentRequest":7}"#.to_owned(),
+        r#"{"generateContentRequest":{"contents":[]},"generateContentRequest":{}}"#.to_owned(),
+    ] {
+        assert!(read_body(other.as_bytes()).is_err(), "{other}");
+    }
 }
 
 #[test]

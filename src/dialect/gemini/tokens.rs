@@ -5,10 +5,10 @@
 //! (<https://ai.google.dev/gemini-api/docs/tokens>). The rest are estimates: a signature counts by its length.
 
 use super::Gemini;
-use crate::dialect::chat_completions::tokens::any;
+use crate::dialect::chat_completions::tokens::{any, data, each, sum};
 use crate::dialect::json::element_fields;
 use crate::dialect::tokens::{TokenRules, usual};
-use crate::raw::{Fields, compact, elements};
+use crate::raw::{Fields, compact};
 use crate::tokens::image::Dimensions;
 use crate::tokens::{Countable, Gauge};
 
@@ -18,7 +18,6 @@ const AROUND: usize = 3;
 const TILE: usize = 258;
 const TILE_SIDE: usize = 768;
 const USUAL_TILES: usize = 4;
-const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 impl TokenRules for Gemini {
     fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
@@ -28,7 +27,7 @@ impl TokenRules for Gemini {
             Countable::Tools => gauge.text(&compact(json)),
             Countable::Instructions => {
                 let parts = Fields::of(json).and_then(|fields| fields.get("parts"));
-                parts.map_or_else(|| any(gauge, json), |parts| all(gauge, parts))
+                each(gauge, parts.unwrap_or(json), one)
             }
             _ => usual(gauge, what, json),
         }
@@ -39,13 +38,9 @@ impl TokenRules for Gemini {
 fn element(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = element_fields(json) else { return gauge.text(json) };
     match fields.get("parts") {
-        Some(parts) => AROUND + all(gauge, parts),
+        Some(parts) => AROUND + each(gauge, parts, one),
         None => part(gauge, &fields),
     }
-}
-
-fn all(gauge: &Gauge, parts: &str) -> usize {
-    elements(parts).map_or_else(|| any(gauge, parts), |parts| parts.into_iter().map(|json| one(gauge, json)).sum())
 }
 
 fn one(gauge: &Gauge, json: &str) -> usize {
@@ -60,30 +55,30 @@ fn part(gauge: &Gauge, fields: &Fields<'_>) -> usize {
         "functionCall" | "function_call" | "functionResponse" | "function_response" => {
             let Some(function) = Fields::of(json) else { return any(gauge, json) };
             let read = function.iter().filter(|(key, _)| matches!(*key, "name" | "args" | "response" | "parts"));
-            let tokens = read.map(|(key, json)| match key {
-                "name" => any(gauge, json),
-                "parts" => all(gauge, json),
-                _ => gauge.text(&compact(json)),
-            });
-            AROUND + tokens.sum::<usize>()
+            AROUND
+                + sum(read, |(key, json)| match key {
+                    "name" => any(gauge, json),
+                    "parts" => each(gauge, json, one),
+                    _ => gauge.text(&compact(json)),
+                })
         }
-        "inlineData" | "inline_data" => data(json),
+        "inlineData" | "inline_data" => inline_data(json),
         "fileData" | "file_data" => TILE * USUAL_TILES,
         _ => gauge.text(&compact(json)),
     };
-    fields.iter().map(member).sum()
+    sum(fields.iter(), member)
 }
 
-fn data(json: &str) -> usize {
+fn inline_data(json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return 0 };
-    let data = fields.get("data").unwrap_or_default();
+    let base64 = fields.get("data").unwrap_or_default();
     let kind = fields.string("mimeType").or_else(|| fields.string("mime_type")).unwrap_or_default();
     if !kind.starts_with("image/") {
-        return (data.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE);
+        return data(base64);
     }
     let tiles = |Dimensions { width, height }| match width.max(height) {
         ..=384 => 1,
         _ => width.div_ceil(TILE_SIDE) * height.div_ceil(TILE_SIDE),
     };
-    TILE * Dimensions::in_string(data).map_or(USUAL_TILES, tiles)
+    TILE * Dimensions::in_string(base64).map_or(USUAL_TILES, tiles)
 }

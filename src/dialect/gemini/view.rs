@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::NAME;
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits, Unit};
-use crate::dialect::json::{Cursor, Fault, ReadResult, fields, fields_of};
+use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields, fields_of};
 use crate::dialect::reading::{
     self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
 };
@@ -60,6 +60,26 @@ pub(super) fn part_of(body: &[u8], span: Span, values: [Option<Span>; 8], of_fun
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    match read_request(body, Cursor::indexed(body, strings)) {
+        Err(ParseError { kind: ParseErrorKind::NoMessages, .. }) if let Some(counted) = counted_request(body) => {
+            let mut cursor = Cursor::indexed(body.get(..counted.end).unwrap_or_default(), strings);
+            cursor.go_to(counted.start);
+            read_request(body, cursor)
+        }
+        read => read,
+    }
+}
+
+/// The request inside a body that asks how many tokens it has.
+fn counted_request(body: &[u8]) -> Option<Span> {
+    let keys: [&[u8]; 2] = [b"generateContentRequest", b"generate_content_request"];
+    let mut cursor = Cursor::new(body);
+    let [request, request_] = fields(&mut cursor, keys).ok()?;
+    cursor.end().ok()?;
+    beginning(body, request.or(request_), b'{')
+}
+
+fn read_request<'a>(body: &'a [u8], cursor: Cursor<'a>) -> Result<Conversation<'a>, ParseError> {
     let (mut view, mut parts) = (View::new(body), Vec::new());
     let content = |cursor: &mut Cursor<'a>| {
         parts.clear();
@@ -70,7 +90,7 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
         })?;
         cursor.accept(view.content(content, &parts))
     };
-    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, content)?;
+    let beside = reading::body(NAME, cursor, REQUEST_KEYS, content)?;
     Ok(view.finish(beside))
 }
 
@@ -100,8 +120,9 @@ fn part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
-    /// The ids of all calls.
+    /// The ids of all calls, and of those in the last turn.
     ids: HashSet<Cow<'a, str>>,
+    ids_of_turn: HashSet<Cow<'a, str>>,
     /// Whether a content that is not the model's has a call.
     has_other_calls: bool,
     /// The ids of the last turn's calls by the names of their functions.
@@ -113,7 +134,8 @@ impl<'a> View<'a> {
         // Google's API refuses results of one batch in several contents (cloudwego/eino-ext#571, crewAIInc/crewAI#4693).
         let traits = Traits { gathers_results: true, ..Traits::default() };
         let conversation = Conversation { traits, ..Conversation::default() };
-        Self { body, conversation, ids: HashSet::new(), has_other_calls: false, open: HashMap::new() }
+        let (ids, ids_of_turn) = (HashSet::new(), HashSet::new());
+        Self { body, conversation, ids, ids_of_turn, has_other_calls: false, open: HashMap::new() }
     }
 
     /// Adds a content with these parts.
@@ -164,13 +186,17 @@ impl<'a> View<'a> {
         let turn = self.conversation.following(!begins && last.is_some()).turn;
         if begins {
             self.open.clear();
+            self.ids_of_turn.clear();
         }
         for part in parts.iter().filter(|part| part.kind == Kind::Call) {
             let name = text(self.body, part.name)?;
-            let id = self.id_of(part, name.as_ref())?;
+            let mut id = self.id_of(part, name.as_ref())?;
             let answerable = name.as_ref().is_some_and(|name| !name.is_empty());
             if id.kind != BY_NAME {
                 self.ids.insert(id.text.clone());
+                if !self.ids_of_turn.insert(id.text.clone()) {
+                    id.text = format!("{} {}", id.text, name.as_deref().unwrap_or_default()).into(); // an id twice
+                }
             }
             self.open.entry(name.clone().unwrap_or_default()).or_default().push_back(id.clone());
             let kind = BlockKind::ToolCall { id, name, answerable };
@@ -212,11 +238,13 @@ impl<'a> View<'a> {
         let name = text(self.body, part.name)?;
         let id = self.id_of(part, name.as_ref())?;
         let Some(open) = self.open.get_mut(&name.unwrap_or_default()) else { return Ok(id) };
+        let written = |id: &CallId<'_>| id.raw.map(|raw| raw.of(self.body));
         let is_next = |next: &CallId<'_>| {
             let is_named = id.kind != BY_NAME;
-            *next.text == *id.text || !is_named || !self.ids.contains(&id.text) && next.kind == BY_NAME
+            let is_same = *next.text == *id.text || written(next) == written(&id);
+            is_same || !is_named || !self.ids.contains(&id.text) && next.kind == BY_NAME
         };
         let next = open.front().is_some_and(is_next).then(|| open.pop_front()).flatten();
-        Ok(next.unwrap_or(id))
+        Ok(next.map_or_else(|| id.clone(), |next| CallId { raw: id.raw, ..next }))
     }
 }

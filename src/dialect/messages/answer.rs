@@ -1,7 +1,7 @@
 //! Reads a message of the model, or one event of a streamed one.
 
 use super::Messages;
-use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, Usage, has_value};
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Usage, has_value};
 use crate::raw::Fields;
 
 impl AnswerFormat for Messages {
@@ -34,17 +34,6 @@ impl AnswerFormat for Messages {
             }
         }
         Ok(())
-    }
-
-    /// Returns what a stop reason means. Of the reasons that are known, two say that the model was done.
-    fn stop(&self, reason: &str) -> Stop {
-        match reason {
-            "tool_use" => Stop::ToolCall,
-            "max_tokens" | "model_context_window_exceeded" => Stop::Length,
-            "refusal" => Stop::ContentFilter,
-            "pause_turn" | "compaction" => Stop::Error,
-            _ => Stop::Done,
-        }
     }
 }
 
@@ -81,6 +70,7 @@ fn bill(billed: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Stop;
 
     fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();

@@ -16,10 +16,6 @@ use crate::dialect::in_band::{
 pub(super) struct MessagesJoiner {
     /// The blocks.
     blocks: Parts,
-    /// Whether answers are not streamed.
-    is_whole: bool,
-    /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
-    end: Vec<Object>,
 }
 
 impl Joiner for MessagesJoiner {
@@ -43,7 +39,7 @@ impl Joiner for MessagesJoiner {
                     extend(block, delta);
                 }
             }
-            "message_delta" => self.note_usage(&event),
+            "message_delta" => self.blocks.billed.note(&event),
             "error" => self.blocks.calls_others = true,
             _ => {}
         }
@@ -60,16 +56,16 @@ impl Joiner for MessagesJoiner {
             self.tell_usage(&mut event);
         }
         if self.blocks.calls_own && matches!(text(&event, "type"), "message_delta" | "message_stop") {
-            self.end.push(event);
+            self.blocks.end.push(event);
             return Bytes::new();
         }
         held(&[event], false).into()
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
-        self.is_whole = true;
+        self.blocks.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
-        self.note_usage(&answer);
+        self.blocks.billed.note(&answer);
         for (at, block) in objects(&mut answer, "content").into_iter().enumerate() {
             self.begin(at as u64, block);
         }
@@ -78,7 +74,7 @@ impl Joiner for MessagesJoiner {
         }
         answer.insert("content".to_owned(), self.blocks.shown().collect());
         self.tell_usage(&mut answer);
-        self.end = vec![answer];
+        self.blocks.end = vec![answer];
         true
     }
 
@@ -94,7 +90,7 @@ impl Joiner for MessagesJoiner {
                 calls.said += text(block, "text");
             }
         }
-        self.blocks.settled(calls, !self.end.is_empty())
+        self.blocks.settled(calls)
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
@@ -115,16 +111,15 @@ impl Joiner for MessagesJoiner {
 
     fn next_round(&mut self) {
         self.blocks.next_round();
-        self.end.clear();
     }
 
     fn rest(&mut self) -> Bytes {
-        held(&std::mem::take(&mut self.end), self.is_whole).into()
+        held(&std::mem::take(&mut self.blocks.end), self.blocks.is_whole).into()
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        for end in &mut self.end {
-            let at = if self.is_whole { Some(end) } else { end.get_mut("delta").and_then(Value::as_object_mut) };
+        for end in &mut self.blocks.end {
+            let at = if self.blocks.is_whole { Some(end) } else { end.get_mut("delta").and_then(Value::as_object_mut) };
             at.map(|at| at.insert("stop_reason".to_owned(), "end_turn".into()));
         }
         (self.blocks.shown().next().is_some() && !self.blocks.calls_others).then(|| self.rest())
@@ -148,13 +143,6 @@ impl MessagesJoiner {
             self.blocks.hidden.insert(at);
         }
         self.blocks.now.insert(at, block);
-    }
-
-    fn note_usage(&mut self, of: &Object) {
-        if let Some(Value::Object(usage)) = of.get("usage") {
-            let known = usage.iter().filter(|(_, n)| !n.is_null()).map(|(key, n)| (key.clone(), n.clone()));
-            self.blocks.billed.now.extend(known);
-        }
     }
 
     /// Writes the usage, as far as it is known, with what all rounds are billed.

@@ -16,7 +16,7 @@
 //! | ids, marks for the cache | none: the model does not read them |
 
 use super::Messages;
-use crate::dialect::chat_completions::tokens::any;
+use crate::dialect::chat_completions::tokens::{any, data, each, sum};
 use crate::dialect::json::element_fields;
 use crate::dialect::tokens::{TokenRules, usual};
 use crate::raw::{Fields, compact, elements};
@@ -31,7 +31,6 @@ const CALL: usize = 40;
 const RESULT: usize = 25;
 /// A document that is not in the request: a page or two.
 const DOCUMENT: usize = 3000;
-const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 /// How deep unknown blocks are looked into; everything that is deeper is counted as JSON.
 const DEPTH: usize = 8;
 
@@ -43,10 +42,7 @@ impl TokenRules for Messages {
         match what {
             Countable::Element => element(gauge, json),
             Countable::Part | Countable::Call => one(gauge, json, DEPTH),
-            Countable::Tools => elements(json).map_or_else(
-                || gauge.text(&compact(json)),
-                |tools| tools.into_iter().map(|json| tool(gauge, json)).sum(),
-            ),
+            Countable::Tools => each(gauge, json, tool),
             Countable::Instructions => content(gauge, json, DEPTH),
             _ => usual(gauge, what, json),
         }
@@ -77,11 +73,8 @@ fn one(gauge: &Gauge, json: &str, depth: usize) -> usize {
 
 /// The tokens of a content: a string, or an array of blocks.
 fn content(gauge: &Gauge, json: &str, depth: usize) -> usize {
-    let blocks = json.starts_with('[').then(|| elements(json)).flatten();
-    match (blocks, depth.checked_sub(1)) {
-        (Some(blocks), Some(depth)) => blocks.into_iter().map(|json| one(gauge, json, depth)).sum(),
-        _ => any(gauge, json),
-    }
+    let Some(depth) = depth.checked_sub(1) else { return any(gauge, json) };
+    each(gauge, json, |gauge, json| one(gauge, json, depth))
 }
 
 fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
@@ -119,11 +112,11 @@ fn image(fields: &Fields<'_>) -> usize {
 
 fn document(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
     let Some(source) = fields.object("source") else { return DOCUMENT };
-    let data = source.get("data").unwrap_or_default();
+    let of_data = source.get("data").unwrap_or_default();
     match source.string("type").as_deref() {
-        Some("text") => any(gauge, data),
+        Some("text") => any(gauge, of_data),
         Some("content") => source.get("content").map_or(0, |json| content(gauge, json, depth)),
-        Some("base64") => (data.len() / 4 * 3).div_ceil(BYTES_PER_TOKEN_OF_FILE),
+        Some("base64") => data(of_data),
         _ => DOCUMENT,
     }
 }
@@ -135,14 +128,14 @@ fn opaque(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
         Some(tokens) if key.starts_with("encrypted_") || matches!(key, "signature" | "data") => tokens,
         _ => within(gauge, json, depth),
     };
-    read.map(value).sum()
+    sum(read, value)
 }
 
 fn within(gauge: &Gauge, json: &str, depth: usize) -> usize {
     let Some(depth) = depth.checked_sub(1) else { return any(gauge, json) };
     match json.as_bytes().first() {
         Some(b'{') => Fields::of(json).map_or(0, |fields| opaque(gauge, &fields, depth)),
-        Some(b'[') => elements(json).into_iter().flatten().map(|json| within(gauge, json, depth)).sum(),
+        Some(b'[') => sum(elements(json).into_iter().flatten(), |json| within(gauge, json, depth)),
         _ => any(gauge, json),
     }
 }

@@ -8,11 +8,9 @@ use memchr::memmem;
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
-use crate::dialect::json::{
-    Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, objects, text_of,
-};
+use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, fields_of, objects, text_of, value_of_key};
 use crate::dialect::reading::{
-    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
+    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, is_direct, next_unit, push_block, push_whole, text,
 };
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -74,11 +72,6 @@ impl Entry {
     }
 }
 
-/// Whether the model itself is what called, by the `caller` of a call.
-pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
-    caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
-}
-
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
     let (mut view, mut entries) = (View::new(body), Vec::new());
@@ -90,7 +83,7 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
         })?;
         cursor.accept(view.message(message, &entries))
     };
-    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, message)?;
+    let beside = reading::body(NAME, Cursor::indexed(body, strings), REQUEST_KEYS, message)?;
     view.finish(beside).map_err(|fault| ParseError::new(NAME, fault))
 }
 
@@ -125,24 +118,17 @@ impl<'a> View<'a> {
         let message = Message { content, ..message };
         match text(self.body, message.role)?.as_deref() {
             Some("assistant") => self.assistant(message, entries),
-            Some("user") if !entries.iter().any(|entry| entry.kind == Kind::Result) => {
-                self.programs.clear(); // the user has interrupted them
-                match entries {
-                    [] => {
-                        let flags = Flags { speaks: true, ..Flags::default() };
-                        push_whole(&mut self.conversation, message, Role::User, flags)
-                    }
-                    _ => self.user(message, entries),
+            Some("user") => {
+                if !entries.iter().any(|entry| entry.kind == Kind::Result) {
+                    self.programs.clear(); // the user has interrupted them
                 }
+                self.user(message, entries)
             }
-            Some("user") => self.user(message, entries),
-            Some("system") => {
-                let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
-                push_whole(&mut self.conversation, message, Role::System, flags)
-            }
-            _ => {
-                let flags = Flags { barrier: true, stays: true, ..Flags::default() };
-                push_whole(&mut self.conversation, message, Role::Other, flags)
+            role => {
+                let follows_user = role == Some("system");
+                let flags = Flags { barrier: true, stays: true, follows_user, ..Flags::default() };
+                let role = if follows_user { Role::System } else { Role::Other };
+                push_whole(&mut self.conversation, message, role, flags)
             }
         }
     }
@@ -176,8 +162,7 @@ impl<'a> View<'a> {
         let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
             let (id, name) = (call_id(self.body, "", entry.id)?, text(self.body, entry.name)?);
-            let answerable = !id.text.is_empty();
-            let kind = BlockKind::ToolCall { id, name, answerable };
+            let kind = BlockKind::ToolCall { id, name, answerable: true };
             push_block(&mut self.conversation, Block { unit, span: entry.span, kind })?;
         }
         let says = message.content.is_some_and(|content| !matches!(content.of(self.body), b"\"\"" | b"[]"));
@@ -197,8 +182,12 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// A message of the user with entries, each of which is a unit.
+    /// A message of the user. With entries, each of them is a unit.
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
+        if entries.is_empty() {
+            let flags = Flags { speaks: true, ..Flags::default() };
+            return push_whole(&mut self.conversation, message, Role::User, flags);
+        }
         let start = self.conversation.next_unit();
         for entry in entries {
             let call = (entry.kind == Kind::Result).then(|| call_id(self.body, "", entry.id)).transpose()?;
@@ -249,22 +238,15 @@ pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
 
 /// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
 fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
-    let types = fields_of(body, context_management, [b"edits"]).and_then(|[edits]| edit_types(body, edits).ok());
+    let types = |edits| objects(body, edits, [b"type"], |_, [kind]| text_of(body, kind).map(Some));
+    let types = match fields_of(body, context_management, [b"edits"]) {
+        Some([Some(edits)]) if edits.of(body) != b"null" => types(edits),
+        edits => edits.map(|_| Vec::new()),
+    };
     types.map_or((true, true), |types| {
         let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
         (any("clear_tool_uses"), any("compact"))
     })
-}
-
-fn edit_types(body: &[u8], edits: Option<Span>) -> ReadResult<Vec<Cow<'_, str>>> {
-    let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
-    let mut types = Vec::new();
-    each_element(body, edits, |cursor| {
-        let [kind] = fields(cursor, [b"type"])?;
-        types.push(text_of(body, kind).ok_or(Unsupported)?);
-        Ok(())
-    })?;
-    Ok(types)
 }
 
 /// Calls of one id in one turn cannot be told apart, so nothing is put in for them, and nothing of theirs is left out, unless
@@ -339,9 +321,6 @@ fn deferred(body: &[u8], tools: Span) -> Option<HashSet<&[u8]>> {
 fn references(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     const KEY: &[u8] = b"\"tool_name\"";
     let is_reference = memmem::find(content, b"\"tool_reference\"").is_some();
-    memmem::find_iter(if is_reference { content } else { b"" }, KEY).filter_map(|at| {
-        let value = content.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-        let end = memchr::memchr(b'"', value.get(1..)?)?;
-        value.get(..end + 2)
-    })
+    let keys = memmem::find_iter(if is_reference { content } else { b"" }, KEY);
+    keys.filter_map(|at| value_of_key(content, at + KEY.len())).map(|name| name.of(content))
 }

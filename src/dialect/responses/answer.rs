@@ -5,7 +5,7 @@
 use memchr::memmem;
 
 use super::Responses;
-use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop};
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members};
 use crate::raw;
 
 /// The types of the last event of a stream.
@@ -64,16 +64,6 @@ impl AnswerFormat for Responses {
         }
         Ok(())
     }
-
-    /// Returns what a state of a response, or the reason why it is incomplete, means.
-    fn stop(&self, reason: &str) -> Stop {
-        match reason {
-            "max_output_tokens" | "max_tokens" | "length" | "incomplete" => Stop::Length,
-            "content_filter" => Stop::ContentFilter,
-            "failed" | "cancelled" | "queued" | "in_progress" => Stop::Error,
-            _ => Stop::Done,
-        }
-    }
 }
 
 /// Adds how a response ended, and what it said, which takes the place of what its events said. One backend leaves that out.
@@ -90,7 +80,7 @@ fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), Inva
     if let Some(text) = &mut answer.text {
         let items = response.objects("output")?;
         answer.calls_tool |= items.iter().any(calls);
-        let said: String = items.iter().filter_map(|item| text_of(item).ok()).collect();
+        let said: String = items.iter().flat_map(texts_of).collect();
         if !said.is_empty() {
             *text = said;
         }
@@ -103,21 +93,18 @@ fn calls(item: &Members<'_>) -> bool {
     item.get("type").and_then(raw::string).is_some_and(|kind| CALLS.contains(&&*kind))
 }
 
-/// Returns what the model says in an item.
-fn text_of(item: &Members<'_>) -> Result<String, InvalidAnswer> {
-    let mut said = String::new();
-    if item.string("type")?.is_some_and(|kind| kind == "message") {
-        for part in item.objects("content")? {
-            let text = part.string("text")?;
-            said.extend(text.filter(|_| part.get("type") == Some(r#""output_text""#)));
-        }
-    }
-    Ok(said)
+/// The texts that the model says in an item.
+fn texts_of<'a>(item: &Members<'a>) -> impl Iterator<Item = String> + use<'a> {
+    let is_message = matches!(item.string("type"), Ok(Some(kind)) if kind == "message");
+    let parts = if is_message { item.objects("content").unwrap_or_default() } else { Vec::new() };
+    let said = parts.into_iter().filter(|part| part.get("type") == Some(r#""output_text""#));
+    said.filter_map(|part| part.string("text").ok().flatten())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Stop;
     use crate::tokens::Usage;
 
     fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {

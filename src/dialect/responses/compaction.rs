@@ -48,36 +48,19 @@ pub(super) fn restored(body: &Bytes) -> Option<Bytes> {
 pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger) -> Option<Bytes> {
     let request = fields(compaction.body)?;
     let items = elements(request.get("input")?)?;
-    let stays = items.into_iter().filter(|item| !is_sent_again(item)).map(|item| match message(item) {
-        Some(message) => String::from_utf8_lossy(&message).into_owned(),
-        None => item.to_owned(),
-    });
-    let mut stays: Vec<_> = stays.collect();
+    let mut stays = in_parts(items.into_iter().filter(|item| !is_sent_again(item)));
     if stays.is_empty() {
-        stays.push(NOTHING.to_owned()); // an item that represents nothing could not be replaced
+        stays.push_str(NOTHING); // an item that represents nothing could not be replaced
     }
-    let mut item = ObjectWriter::default();
-    item.text("type", "compaction");
-    item.text("id", &format!("cmp_{}", compaction.id));
-    item.text("encrypted_content", &format!("{MARK}[{}]", stays.join(",")));
-    let item = item.end();
-    let item = str::from_utf8(&item).ok()?;
+    let (id, made_at, model) = (compaction.id, compaction.made_at, request.get("model").unwrap_or("null"));
+    let content = serde_json::to_string(&format!("{MARK}[{stays}]")).ok()?;
+    let item = format!(r#"{{"type":"compaction","id":"cmp_{id}","encrypted_content":{content}}}"#);
     let whole = |status: &str, output: &str, usage: &str| {
-        let mut response = ObjectWriter::default();
-        response.text("id", &format!("resp_{}", compaction.id));
-        response.text("object", "response");
-        response.json("created_at", &compaction.made_at.to_string());
-        response.text("status", status);
-        for absent in ["error", "incomplete_details"] {
-            response.json(absent, "null");
-        }
-        response.json("model", request.get("model").unwrap_or("null"));
-        response.json("output", &format!("[{output}]"));
-        response.json("store", "false");
-        response.json("usage", usage);
-        String::from_utf8_lossy(&response.end()).into_owned()
+        let head = format!(r#"{{"id":"resp_{id}","object":"response","created_at":{made_at},"status":"{status}""#);
+        let absent = r#""error":null,"incomplete_details":null"#;
+        format!(r#"{head},{absent},"model":{model},"output":[{output}],"store":false,"usage":{usage}}}"#)
     };
-    let completed = whole("completed", item, &usage(compaction));
+    let completed = whole("completed", &item, &usage(compaction));
     if !trigger.streams {
         return Some(completed.into());
     }
@@ -121,25 +104,18 @@ pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
     let Compaction { body, id, made_at, .. } = *compaction;
     let request = fields(body)?;
     let input = request.get("input")?;
-    let mut answer = ObjectWriter::default();
-    answer.text("id", id);
-    answer.text("object", "response.compaction");
-    answer.json("created_at", &made_at.to_string());
-    answer.key("output");
-    answer.raw(b"[");
-    match elements(input) {
-        Some(items) => {
-            for (n, item) in items.iter().enumerate() {
-                answer.raw(if n > 0 { b"," } else { b"" });
-                answer.raw(message(item).as_deref().unwrap_or(item.as_bytes()));
-            }
-        }
-        None if input.starts_with('"') => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)),
+    let output = match elements(input) {
+        Some(items) => in_parts(items.into_iter()),
+        None if input.starts_with('"') => with_part(&[("role", r#""user""#)], "input_text", input),
         None => return None,
-    }
-    answer.raw(b"]");
-    answer.json("usage", &usage(compaction));
-    Some(answer.end())
+    };
+    let head = format!(r#"{{"id":"{id}","object":"response.compaction","created_at":{made_at}"#);
+    Some(format!(r#"{head},"output":[{output}],"usage":{}}}"#, usage(compaction)).into())
+}
+
+/// Items with commas between them, each message in the form that has parts.
+fn in_parts<'i>(items: impl Iterator<Item = &'i str>) -> String {
+    items.map(|item| message(item).unwrap_or_else(|| item.to_owned())).collect::<Vec<_>>().join(",")
 }
 
 /// The tokens before and after, as the API tells what an answer took.
@@ -152,24 +128,22 @@ fn usage(compaction: &Compaction<'_>) -> String {
 }
 
 /// A message whose content is a string, in the form that has parts; none if an item is no such message.
-fn message(item: &str) -> Option<Bytes> {
+fn message(item: &str) -> Option<String> {
     let fields = Fields::of(item)?;
     let role = fields.string("role")?;
     let is_message = fields.get("type").is_none() || fields.string("type").as_deref() == Some("message");
     let text = fields.get("content").filter(|content| is_message && content.starts_with('"'))?;
     let rest: Vec<_> = fields.iter().filter(|(key, _)| !matches!(*key, "type" | "content")).collect();
-    Some(in_parts(&rest, if role == "assistant" { "output_text" } else { "input_text" }, text))
+    Some(with_part(&rest, if role == "assistant" { "output_text" } else { "input_text" }, text))
 }
 
 /// A message with one part, whose text is a JSON string.
-fn in_parts(rest: &[(&str, &str)], kind: &str, text: &str) -> Bytes {
+fn with_part(rest: &[(&str, &str)], kind: &str, text: &str) -> String {
     let mut message = ObjectWriter::default();
     message.text("type", "message");
-    for (key, value) in rest {
-        message.json(key, value);
-    }
+    message.members(rest.iter().copied());
     message.json("content", &format!(r#"[{{"type":"{kind}","text":{text}}}]"#));
-    message.end()
+    String::from_utf8_lossy(&message.end()).into_owned()
 }
 
 #[cfg(test)]

@@ -20,8 +20,7 @@ use crate::dialect::in_band::{
 pub(super) struct ResponsesJoiner {
     /// The items.
     items: Parts,
-    /// Whether answers are not streamed, and whether the server keeps no items.
-    is_whole: bool,
+    /// Whether the server keeps no items.
     keeps_nothing: bool,
     /// The reasoning after which no other item has begun, and its events.
     reasoning: BTreeSet<u64>,
@@ -31,8 +30,6 @@ pub(super) struct ResponsesJoiner {
     id: Option<Value>,
     /// The number of the next event.
     next_event: u64,
-    /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
-    end: Option<Object>,
 }
 
 impl Joiner for ResponsesJoiner {
@@ -83,7 +80,7 @@ impl Joiner for ResponsesJoiner {
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
-        self.is_whole = true;
+        self.items.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
         self.keeps_nothing = answer.get("store") == Some(&json!(false));
         self.items.calls_others = text(&answer, "status") == "failed";
@@ -94,7 +91,7 @@ impl Joiner for ResponsesJoiner {
         self.settle_reasoning();
         if self.items.is_changed() {
             self.join(&mut answer);
-            self.end = Some(answer);
+            self.items.end = vec![answer];
         }
         self.items.is_changed()
     }
@@ -114,7 +111,7 @@ impl Joiner for ResponsesJoiner {
                 calls.said.extend(parts.filter_map(|part| part.get("text")?.as_str()));
             }
         }
-        self.items.settled(calls, self.end.is_some())
+        self.items.settled(calls)
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
@@ -131,23 +128,23 @@ impl Joiner for ResponsesJoiner {
 
     fn next_round(&mut self) {
         self.items.next_round();
-        self.end = None;
     }
 
     fn rest(&mut self) -> Bytes {
         let mut out = Vec::new();
         self.release(&mut out);
-        match self.end.take() {
-            Some(whole) if self.is_whole => out = write(&whole),
-            Some(end) => self.number_and_write(end, &mut out),
-            None => {}
+        for end in std::mem::take(&mut self.items.end) {
+            if self.items.is_whole {
+                return write(&end).into();
+            }
+            self.number_and_write(end, &mut out);
         }
         out.into()
     }
 
     fn close(&mut self) -> Option<Bytes> {
         let says = self.items.shown().next().is_some();
-        (says && self.end.is_some() && !self.items.calls_others).then(|| self.rest())
+        (says && !self.items.end.is_empty() && !self.items.calls_others).then(|| self.rest())
     }
 
     fn is_changed(&self) -> bool {
@@ -233,7 +230,7 @@ impl ResponsesJoiner {
             response.extend(self.id.clone().map(|id| ("id".to_owned(), id)));
         }
         if self.items.calls_own {
-            self.end = Some(of);
+            self.items.end = vec![of];
         } else {
             self.pass(event, of, &mut out);
         }

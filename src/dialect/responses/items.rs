@@ -22,7 +22,7 @@ use memchr::memmem;
 use super::{NAME, Responses};
 use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields};
-use crate::dialect::reading::{self, RequestFields, call_id, text};
+use crate::dialect::reading::{self, RequestFields, call_id, is_direct, text};
 use crate::dialect::{Dialect, ParseError, ParseErrorKind};
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -277,6 +277,7 @@ impl<'a> ViewBuilder<'a> {
             });
         };
         let name = text(self.body, Some(name))?.unwrap_or_default();
+        let id = || text(self.body, item.call_id);
         let call = |kind, answerable| Class::Call { kind, answerable };
         let result = |kind| Class::Result { kind, plain: true };
         Ok(match &*name {
@@ -291,14 +292,11 @@ impl<'a> ViewBuilder<'a> {
             "computer_call_output" => Class::Result { kind: kind::COMPUTER, plain: false },
             "shell_call" if self.is_local(item) => call(kind::SHELL, true),
             "shell_call" => {
-                let id = text(self.body, item.call_id)?;
-                self.run_by_server.extend(id);
+                self.run_by_server.extend(id()?);
                 Class::Server
             }
-            "shell_call_output" => match text(self.body, item.call_id)? {
-                Some(id) if self.run_by_server.contains(&id) => Class::Server,
-                _ => result(kind::SHELL),
-            },
+            "shell_call_output" if id()?.is_some_and(|id| self.run_by_server.contains(&id)) => Class::Server,
+            "shell_call_output" => result(kind::SHELL),
             "tool_search_call" | "tool_search_output"
                 if item.call_id.is_none() || text(self.body, item.execution)?.is_some_and(|by| by == "server") =>
             {
@@ -315,13 +313,11 @@ impl<'a> ViewBuilder<'a> {
             | "mcp_list_tools" => Class::Server,
             "mcp_approval_request" => Class::ServerStays,
             "program" => {
-                self.programs.extend(text(self.body, item.call_id)?);
+                self.programs.extend(id()?);
                 Class::Program
             }
             "program_output" => {
-                if let Some(id) = text(self.body, item.call_id)? {
-                    self.programs.remove(&id);
-                }
+                id()?.map(|id| self.programs.remove(&id));
                 Class::Program
             }
             "agent_message" => Class::Agent,
@@ -397,7 +393,7 @@ impl<'a> ViewBuilder<'a> {
 
     /// Whether a program that the model wrote has made a call, or gets a result.
     fn is_for_program(&mut self, item: &Item, class: Class) -> Result<bool, Fault> {
-        let by_program = item.caller.map(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none());
+        let by_program = item.caller.map(|caller| !is_direct(self.body, caller));
         if by_program != Some(true) && self.by_program.is_empty() {
             return Ok(false);
         }

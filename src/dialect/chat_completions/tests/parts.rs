@@ -1,44 +1,34 @@
 //! Texts, arguments, and keys with their commas.
 
 use super::*;
-
-fn whole(text: &str) -> Span {
-    Span { start: 0, end: text.len() }
-}
-
-fn check_texts(content: &str, expected: &[&str]) {
-    let found = texts(content.as_bytes(), whole(content)).unwrap_or_default();
-    let found: Vec<_> = found.iter().map(|span| std::str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
-    assert_eq!(found, expected, "{content}");
-}
+use crate::dialect::tests::{check_input, check_texts, check_tool_names, whole};
 
 #[test]
 fn texts_of_a_content() {
-    check_texts(r#""a\"b""#, &[r#""a\"b""#]);
-    check_texts("[]", &[]);
+    check_texts(&ChatCompletions, r#""a\"b""#, &[r#""a\"b""#]);
+    check_texts(&ChatCompletions, "[]", &[]);
     check_texts(
+        &ChatCompletions,
         r#"[ {"type":"text", "text" : "a"} , {"type":"image_url","image_url":{"url":"x"}},{"text":"b","type":"text","z":[]} ]"#,
         &["\"a\"", "\"b\""],
     );
     check_texts(
+        &ChatCompletions,
         r#"["a",{"text":"b"},{"type":"input_text","text":"c"},{"type":"output_text","text":"d","annotations":[]},{"text":"e","type":null},{"type":"te\u0078t","text":"f"}]"#,
         &[r#""a""#, r#""b""#, r#""c""#, r#""d""#, r#""e""#, r#""f""#],
     );
     check_texts(
+        &ChatCompletions,
         r#"[{"type":"text","text":1},{"type":"text"},{"text":null},{"type":"refusal","text":"a"},{"type":7,"text":"a"},{"type":"texts","text":"a"},7,["a"]]"#,
         &[],
     );
-    check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
-    check_texts("7", &[]);
+    check_texts(&ChatCompletions, r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
+    check_texts(&ChatCompletions, "7", &[]);
 }
 
 #[test]
 fn the_arguments_of_a_call() {
-    let check = |call: &str, expected: Option<(&str, &str)>| {
-        let found = ChatCompletions.input(call.as_bytes(), whole(call));
-        let found = found.map(|input| (std::str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
-        assert_eq!(found, expected, "{call}");
-    };
+    let check = |call: &str, expected: Option<(&str, &str)>| check_input(&ChatCompletions, call, expected);
     check(r#"{"id":"1","function":{"name":"f","arguments":"{\"a\":1}"}}"#, Some((r#""{\"a\":1}""#, "\"{}\"")));
     check(r#"{"function":{"arguments":{"a":1},"name":"f"}}"#, Some((r#"{"a":1}"#, "{}")));
     check(r#"{"function":{"arguments":null}}"#, None);
@@ -68,6 +58,5 @@ fn the_key_with_calls_takes_one_comma_along() {
 #[test]
 fn the_names_of_tools() {
     let tools = r#"[{"type":"function","function":{"name":"b\u0061sh","parameters":{}}},{"type":"custom","custom":{"name":"sql"}},{"type":"web_search"},7]"#;
-    assert_eq!(ChatCompletions.tool_names(tools.as_bytes(), whole(tools)), ["bash", "sql"]);
-    assert!(ChatCompletions.tool_names(b"{}", Span { start: 0, end: 2 }).is_empty());
+    check_tool_names(&ChatCompletions, tools, &["bash", "sql"]);
 }

@@ -1,40 +1,29 @@
 //! Texts, arguments, entries and the names of tools.
 
 use super::*;
-
-fn whole(text: &str) -> Span {
-    Span { start: 0, end: text.len() }
-}
-
-fn check_texts(content: &str, expected: &[&str]) {
-    let found = Messages.texts(content.as_bytes(), whole(content));
-    let found: Vec<_> = found.iter().map(|span| str::from_utf8(span.of(content.as_bytes())).unwrap()).collect();
-    assert_eq!(found, expected, "{content}");
-}
+use crate::dialect::tests::{check_input, check_texts, check_tool_names, whole};
 
 #[test]
 fn texts_of_a_content() {
-    check_texts(r#""a\"b""#, &[r#""a\"b""#]);
-    check_texts("[]", &[]);
+    check_texts(&Messages, r#""a\"b""#, &[r#""a\"b""#]);
+    check_texts(&Messages, "[]", &[]);
     check_texts(
+        &Messages,
         r#"[ {"type":"text", "text" : "a"} , {"type":"image","source":{"text":"x"}},{"text":"b","type":"t\u0065xt","cache_control":{}} ]"#,
         &["\"a\"", "\"b\""],
     );
     check_texts(
+        &Messages,
         r#"[{"type":"text","text":1},{"type":"text"},{"text":"a"},{"type":"tool_reference","text":"a"},{"type":7,"text":"a"},7,"a",["a"]]"#,
         &[],
     );
-    check_texts(r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
-    check_texts("7", &[]);
+    check_texts(&Messages, r#"[{"type":"text","text":"a"},{"type":"text","text":"b","text":"c"}]"#, &[]);
+    check_texts(&Messages, "7", &[]);
 }
 
 #[test]
 fn the_arguments_of_a_call() {
-    let check = |call: &str, expected: Option<(&str, &str)>| {
-        let found = Messages.input(call.as_bytes(), whole(call));
-        let found = found.map(|input| (str::from_utf8(input.span.of(call.as_bytes())).unwrap(), input.emptied));
-        assert_eq!(found, expected, "{call}");
-    };
+    let check = |call: &str, expected: Option<(&str, &str)>| check_input(&Messages, call, expected);
     check(r#"{"type":"tool_use","id":"1","name":"f","input":{"a":1}}"#, Some((r#"{"a":1}"#, "{}")));
     check(r#"{"input":{},"type":"tool_use"}"#, Some(("{}", "{}")));
     check(r#"{"input":"{"}"#, Some((r#""{""#, "{}")));
@@ -57,6 +46,5 @@ fn the_entries_of_a_content() {
 #[test]
 fn the_names_of_tools() {
     let tools = r#"[{"name":"b\u0061sh","input_schema":{}},{"type":"web_search_20250305","name":"web_search"},{"type":"mcp_toolset"},7]"#;
-    assert_eq!(Messages.tool_names(tools.as_bytes(), whole(tools)), ["bash", "web_search"]);
-    assert!(Messages.tool_names(b"{}", Span { start: 0, end: 2 }).is_empty());
+    check_tool_names(&Messages, tools, &["bash", "web_search"]);
 }

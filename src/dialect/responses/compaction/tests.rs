@@ -43,7 +43,7 @@ fn what_a_client_sends_back_becomes_the_items_again() {
     let [item] = &output[..] else { panic!("{output:?}") };
     assert_eq!(Fields::of(item).unwrap().string("type").as_deref(), Some("compaction"));
     let user = r#"{"role":"user","content":"go on"}"#;
-    let message = String::from_utf8(message(SUMMARY).unwrap().to_vec()).unwrap();
+    let message = message(SUMMARY).unwrap();
     assert_eq!(restored(&body(&[user, item, user])), Some(body(&[user, &message, user])));
     // That of someone else is for the upstream.
     for other in [
