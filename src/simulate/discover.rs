@@ -83,6 +83,9 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
         found.push(add(path, metadata.len(), kind));
         return Ok(());
     }
+    if !metadata.is_dir() {
+        return Err(io::Error::other("neither a file nor a folder"));
+    }
     if let Ok(cline) = fs::metadata(path.join(CLINE_FILE)) {
         found.push(add(&path.join(CLINE_FILE), cline.len(), Kind::Session(Agent::Cline)));
         return Ok(());
