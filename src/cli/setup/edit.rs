@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::cli::diff::render::common_ends;
+
 /// The settings of Codex that say where it sends its requests, with their places.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -181,11 +183,9 @@ fn beginnings<'t>(text: &'t str, lines: &'t str) -> impl Iterator<Item = usize> 
 /// The lines from the first to the last one that differ.
 pub(super) fn changed_lines(before: &str, after: &str) -> ChangedLines {
     let (old, new) = (lines(before), lines(after));
-    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-    let (old, new) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
-    let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-    let changed = |lines: &[String]| lines.iter().take(lines.len() - last).map(String::as_str).collect();
-    ChangedLines { removed: changed(old), inserted: changed(new) }
+    let (first, last) = common_ends(&old, &new);
+    let changed = |lines: &[String]| lines.get(first..lines.len() - last).unwrap_or_default().concat();
+    ChangedLines { removed: changed(&old), inserted: changed(&new) }
 }
 
 // === lines ===
