@@ -58,7 +58,7 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
             Ok(()) if found.len() > before => {}
             Ok(()) => unreadable
                 .push(UnreadableFile { name: path.display().to_string(), why: "nothing to play in it".to_owned() }),
-            Err(error) => unreadable.push(UnreadableFile::new(path, &TranscriptError::File(error))),
+            Err(error) => unreadable.push(UnreadableFile::new(path, TranscriptError::File(error))),
         }
     }
     let mut seen = HashSet::new();
@@ -105,7 +105,7 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
             && !hidden
             && let Err(error) = collect(&inside, found, unreadable)
         {
-            unreadable.push(UnreadableFile::new(&inside, &TranscriptError::File(error)));
+            unreadable.push(UnreadableFile::new(&inside, TranscriptError::File(error)));
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ impl Simulation {
                 Ok(played) => transcripts.push(played),
                 // All its requests are counted in another file.
                 Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(&found.path, &error)),
+                Err(error) => unreadable.push(UnreadableFile::new(&found.path, error)),
             }
         }
         unreadable.sort_by(|a, b| a.name.cmp(&b.name));
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
                 }
                 // A session in which no model was asked.
                 Err(TranscriptError::Empty) if file.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(&file.path, &error)),
+                Err(error) => unreadable.push(UnreadableFile::new(&file.path, error)),
             }
         }
         let owners = owners(&names);

@@ -96,10 +96,14 @@ impl DiffWriter {
         }
         let (first, rest) = lines.split_at(HEAD_LINES);
         let (middle, last) = rest.split_at(rest.len() - TAIL_LINES);
-        first.iter().for_each(|line| self.write_line(kind, line));
+        for line in first {
+            self.write_line(kind, line);
+        }
         let bytes: usize = middle.iter().map(|line| line.len() + 1).sum();
         self.write_marked(kind, &format!("… {} lines, {bytes} bytes", middle.len()));
-        last.iter().for_each(|line| self.write_line(kind, line));
+        for line in last {
+            self.write_line(kind, line);
+        }
     }
 
     fn write_line(&mut self, kind: LineKind, line: &str) {
