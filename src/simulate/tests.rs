@@ -221,7 +221,8 @@ fn each_segment_of_a_recording_has_the_windows_and_the_upstream_that_were_record
     let dir = TempDir::new().unwrap();
     let summary = "This session is being continued from a previous conversation.";
     let said = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":"{text}"}}"#);
-    let messages = [said("user", "Hi."), said("assistant", "Hi."), said("user", summary), said("assistant", "So be it.")];
+    let messages =
+        [said("user", "Hi."), said("assistant", "Hi."), said("user", summary), said("assistant", "So be it.")];
     let body = format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(","));
     fs::write(dir.path().join("request.json"), body).unwrap();
     fs::write(dir.path().join("meta.json"), r#"{"inputs":{"windows":{"m":8192},"upstream":"host"}}"#).unwrap();

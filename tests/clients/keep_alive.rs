@@ -18,7 +18,7 @@ const SETTINGS: &str = "server.header_timeout = \"3s\"\nkeep_alive = { enabled =
 
 /// How long after the request before a call comes: about `keep_alive.after`, and later on a busy machine.
 const EARLIEST: Duration = Duration::from_millis(3500);
-const LATEST: Duration = Duration::from_millis(6000);
+const LATEST: Duration = Duration::from_secs(6);
 
 /// The requests between the call of the tool and its result, both included: when each came.
 type Times = Arc<Mutex<Vec<Instant>>>;

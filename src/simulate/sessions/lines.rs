@@ -100,7 +100,8 @@ mod tests {
     #[test]
     fn a_count_that_is_unknown_twice_there_or_too_large_costs_no_line() {
         let usage = |text: &str| serde_json::from_str::<Tokens>(text).unwrap().usage(false);
-        let counted = usage(r#"{"input_tokens":1,"input":2,"tool":{"a":1},"output":null,"output_tokens":3,"cacheRead":4.5}"#);
+        let counted =
+            usage(r#"{"input_tokens":1,"input":2,"tool":{"a":1},"output":null,"output_tokens":3,"cacheRead":4.5}"#);
         assert_eq!((counted.input, counted.output, counted.cached), (2, 3, 0));
         let most = usage(&format!(r#"{{"input":{0},"cached":{0},"cacheWrite":{0}}}"#, u64::MAX));
         assert_eq!((most.input, most.cached), (3 * MAX_TOKENS, MAX_TOKENS));
