@@ -361,3 +361,21 @@ fn wants_colour(sources: &Sources) -> Result<bool, ConfigError> {
 fn runtime() -> anyhow::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_section_of_the_help_is_that_of_a_command_and_each_command_with_arguments_has_one() {
+        let heads: Vec<_> = EXAMPLES.lines().filter_map(|line| line.strip_prefix("== ")).collect();
+        let command = <Cli as CommandFactory>::command();
+        let without = ["check-config", "completions", "man"];
+        let mut names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        names.retain(|name| !without.contains(name));
+        names.push("abridge");
+        names.sort_unstable();
+        assert_eq!(heads, names);
+        assert!(heads.iter().all(|head| section(EXAMPLES, head).contains("Examples:\n")));
+    }
+}

@@ -222,7 +222,10 @@ fn replay_one(dir: &Path, policy: &ReplayPolicy) -> ReplayedExchange {
     let replayed = replayed.and_then(|exchange| policy.rewrite(&exchange).map(|now| (exchange, now)));
     let (exchange, now) = match replayed {
         Ok(both) => both,
-        Err(error) => return ReplayedExchange::unreadable(dir, error_chain(&error)),
+        Err(error) => {
+            let why = format!("{:#}", anyhow::Error::from(error));
+            return ReplayedExchange::unreadable(dir, why.trim_end().to_owned());
+        }
     };
     let comparison =
         Difference::between(exchange.forwarded(), &now.body).map_or(Comparison::Same, Comparison::Different);
@@ -299,12 +302,6 @@ fn with_recorded_inputs(planner: &Planner, inputs: &PlanInputs) -> Planner {
         meter.learn_window(model, *window);
     }
     Planner::with(parts, meter, Keys::recorded(inputs.handles.clone()), offload)
-}
-
-/// The error and its causes in one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {}", cause.to_string().trim_end()))
 }
 
 fn excerpt(body: &[u8], at: usize) -> String {

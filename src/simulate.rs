@@ -222,10 +222,8 @@ impl Outcome {
 // === impl UnreadableFile ===
 
 impl UnreadableFile {
-    fn new(path: &Path, error: &dyn std::error::Error) -> Self {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        Self { name: path.display().to_string(), why }
+    fn new(path: &Path, error: TranscriptError) -> Self {
+        Self { name: path.display().to_string(), why: format!("{:#}", anyhow::Error::from(error)) }
     }
 }
 

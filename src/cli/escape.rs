@@ -1,18 +1,11 @@
 //! Escapes untrusted text for a terminal: no character can move the cursor, hide a line or change the text direction.
 
-use std::fmt::Write as _;
-
 /// At most `max_chars` characters of a text on one line, with control and invisible characters escaped.
 pub(super) fn to_single_line(text: &str, max_chars: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(max_chars.saturating_mul(4)));
     for c in text.chars().take(max_chars) {
         if is_unsafe(c) {
-            // Writing into a String never fails.
-            let _written = match c {
-                '\n' => write!(shown, "\\n"),
-                '\r' => write!(shown, "\\r"),
-                _ => write!(shown, "\\u{{{:x}}}", u32::from(c)),
-            };
+            shown.extend(c.escape_default());
         } else {
             shown.push(c);
         }

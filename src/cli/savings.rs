@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
@@ -57,7 +57,8 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
         Err(error) => {
             let n_days = args.days;
             let stored = store::read(sources, config, async |store| stored_days(store, n_days).await)?;
-            stored.ok_or_else(|| anyhow::Error::new(error).context("the store cannot be read either"))
+            let why = anyhow::Error::new(error);
+            stored.ok_or_else(|| anyhow!("{why:#}; and the store of these settings cannot be read"))
         }
     }
 }

@@ -201,9 +201,11 @@ impl SettingsFile {
         if self.path.exists() {
             // A file that cannot be written needs no backup, which would say that it was.
             fs::OpenOptions::new().append(true).open(&self.path).with_context(|| self.not_written())?;
-            fs::copy(&self.path, &self.backup)
-                .and_then(|_| sync(&self.backup))
-                .with_context(|| format!("cannot write {}", self.backup.display()))?;
+            if let Err(error) = fs::copy(&self.path, &self.backup).and_then(|_| sync(&self.backup)) {
+                // A part of one would be taken for the original.
+                let _ = remove(&self.backup);
+                return Err(error).with_context(|| format!("cannot write {}", self.backup.display()));
+            }
         } else {
             let folder = self.path.parent().map_or(Ok(()), fs::create_dir_all);
             folder.and_then(|()| fs::write(&self.created, "")).with_context(|| self.not_written())?;
@@ -217,7 +219,9 @@ impl SettingsFile {
             fs::write(&self.path, text).with_context(|| self.not_written())?;
             return remove(&self.backup).with_context(|| format!("cannot remove {}", self.backup.display()));
         }
-        let left = if text.is_empty() { remove(&self.path) } else { fs::write(&self.path, text) };
+        // A link that led nowhere is not the file that was made.
+        let made = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let left = if text.is_empty() { remove(&made) } else { fs::write(&self.path, text) };
         left.and_then(|()| remove(&self.created)).with_context(|| self.not_written())?;
         // It goes if it is empty: the file was the first one in it.
         let _ = self.path.parent().map(fs::remove_dir);

@@ -96,16 +96,6 @@ pub struct CopyArgs {
     to: Option<PathBuf>,
 }
 
-/// Counts of the copied rows.
-#[derive(Debug, Default)]
-struct Copied {
-    payloads: u64,
-    bytes: u64,
-    summaries: u64,
-    /// Summaries of versions that did not note where they are found.
-    left_out: u64,
-}
-
 /// The part of a summary that says where it is found.
 #[derive(Deserialize)]
 struct Rooted {
@@ -328,15 +318,16 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
         }
     };
-    let Copied { payloads, bytes, summaries, left_out } = copied;
+    let (Salvaged { payloads, bytes, summaries }, left_out) = copied;
     print([format!(
         "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
          of earlier versions\n"
     )])
 }
 
-async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
-    let mut copied = Copied::default();
+/// Copies all rows, and counts them, and the summaries of versions that did not note where they are found.
+async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, u64)> {
+    let (mut copied, mut left_out) = (Salvaged::default(), 0);
     let listed = from.list(usize::MAX).await?;
     for batch in listed.chunks(BATCH) {
         let mut payloads = Vec::new();
@@ -363,7 +354,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
                 to.offer_summary(Place { root, beginning }, summary).await?;
                 copied.summaries += 1;
             }
-            _ => copied.left_out += 1,
+            _ => left_out += 1,
         }
     }
     for note in from.notes(NoteGroup::Ledger).await? {
@@ -371,7 +362,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
     }
     from.close().await?;
     to.close().await?;
-    Ok(copied)
+    Ok((copied, left_out))
 }
 
 // === helpers ===

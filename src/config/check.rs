@@ -1,5 +1,6 @@
 //! Checks that deserialisation cannot make: ranges, formats, and settings that contradict each other.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -51,6 +52,16 @@ fn is_origin(text: &str) -> bool {
 fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     let again = values.iter().enumerate().find(|(n, value)| values.iter().take(*n).any(|earlier| earlier == *value));
     again.map(|(_, value)| value)
+}
+
+/// Says which names are allowed if a table has no such one.
+pub(super) fn known<T>(table: &str, names: &BTreeMap<String, T>, name: &str) -> Result<(), String> {
+    if names.contains_key(name) {
+        return Ok(());
+    }
+    let allowed = names.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let allowed = if allowed.is_empty() { format!("none, as [{table}] is empty") } else { allowed };
+    Err(format!("there is no {table}.{name}; allowed: {allowed}"))
 }
 
 /// The keys of a path of plain ones.

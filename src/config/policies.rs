@@ -96,13 +96,8 @@ impl Config {
         keys: Keys,
     ) -> anyhow::Result<Routes<Planner>> {
         if let Some(name) = named {
-            if !self.policies.contains_key(name) {
-                let known: Vec<_> = self.policies.keys().map(String::as_str).collect();
-                let allowed =
-                    if known.is_empty() { "none, as [policies] is empty".to_owned() } else { known.join(", ") };
-                let message = format!("there is no policies.{name}; allowed: {allowed}");
-                return Err(ConfigError::at(&SourceLocation::Flag("--policy"), message).into());
-            }
+            let known = check::known("policies", &self.policies, name);
+            known.map_err(|message| ConfigError::at(&SourceLocation::Flag("--policy"), message))?;
             return Ok(Routes::only(self.under_policy(name)?.planner(address, meter, keys)));
         }
         let default = self.planner(address, meter, keys);

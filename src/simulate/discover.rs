@@ -58,7 +58,7 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
             Ok(()) if found.len() > before => {}
             Ok(()) => unreadable
                 .push(UnreadableFile { name: path.display().to_string(), why: "nothing to play in it".to_owned() }),
-            Err(error) => unreadable.push(UnreadableFile::new(path, &TranscriptError::File(error))),
+            Err(error) => unreadable.push(UnreadableFile::new(path, TranscriptError::File(error))),
         }
     }
     let mut seen = HashSet::new();
@@ -83,6 +83,9 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
         found.push(add(path, metadata.len(), kind));
         return Ok(());
     }
+    if !metadata.is_dir() {
+        return Err(io::Error::other("neither a file nor a folder"));
+    }
     if let Ok(cline) = fs::metadata(path.join(CLINE_FILE)) {
         found.push(add(&path.join(CLINE_FILE), cline.len(), Kind::Session(Agent::Cline)));
         return Ok(());
@@ -102,7 +105,7 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
             && !hidden
             && let Err(error) = collect(&inside, found, unreadable)
         {
-            unreadable.push(UnreadableFile::new(&inside, &TranscriptError::File(error)));
+            unreadable.push(UnreadableFile::new(&inside, TranscriptError::File(error)));
         }
     }
     Ok(())

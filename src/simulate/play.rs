@@ -227,23 +227,19 @@ impl SummarySource<'_> {
     fn make(self, job: SummaryJob, gauge: &Gauge) -> Option<Arc<Summary>> {
         match self {
             Self::Model(make) => make(job),
-            Self::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
+            Self::StandIn(tokens) => {
+                let text = job.frame.around(&vec!["word"; tokens].join(" "));
+                let dialect = dialect::of_body(&job.source.body);
+                let message = dialect.render_user_message(&text);
+                // Not one that is larger than what it replaces.
+                (dialect.element_tokens(gauge, &message) < job.tokens).then(|| {
+                    let transcript = job.transcript.as_ref().map(|job| job.key);
+                    let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
+                    Arc::new(Summary { text, tokens_replaced, made_at, transcript })
+                })
+            }
         }
     }
-}
-
-/// A summary of meaningless words; `None` if it would be larger than what it replaces.
-fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
-    let text = job.frame.around(&vec!["word"; tokens].join(" "));
-    let dialect = dialect::of_body(&job.source.body);
-    let message = dialect.render_user_message(&text);
-    let summary = Summary {
-        text,
-        tokens_replaced: job.tokens_replaced,
-        made_at: job.n_elements,
-        transcript: job.transcript.as_ref().map(|job| job.key),
-    };
-    (dialect.element_tokens(gauge, &message) < job.tokens).then(|| Arc::new(summary))
 }
 
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.

@@ -20,23 +20,15 @@ use crate::tokens::Meter;
 
 /// The state that the threads share.
 struct Run<'a> {
-    found: &'a [FoundTranscript],
+    /// The files that can be read.
+    found: Vec<FoundTranscript>,
     /// The file that each request belongs to which is in several: its index in `found`, by the name of the request.
-    owners: &'a HashMap<u64, usize>,
+    owners: HashMap<u64, usize>,
     selection: &'a TranscriptSelection,
     candidates: &'a [PolicyUnderTest],
     conditions: &'a Conditions<'a>,
     n_played: AtomicUsize,
     n_requests: usize,
-}
-
-/// The files that can be read, and what has to be known of all of them.
-#[derive(Default)]
-struct Readable {
-    found: Vec<FoundTranscript>,
-    n_requests: usize,
-    /// The names of the requests of each file, and when the first was sent.
-    names: Vec<(Option<i64>, Vec<u64>)>,
 }
 
 /// Policies whose tokens are counted alike.
@@ -58,17 +50,14 @@ impl Simulation {
     /// Plays all transcripts through all policies.
     pub fn run(selection: &TranscriptSelection, candidates: &[PolicyUnderTest], conditions: &Conditions<'_>) -> Self {
         let mut unreadable = Vec::new();
-        let Readable { found, n_requests, names } = Readable::of(selection, &mut unreadable);
-        let owners = owners(&names);
-        let n_played = AtomicUsize::default();
-        let run = Run { found: &found, owners: &owners, selection, candidates, conditions, n_played, n_requests };
+        let run = Run::new(selection, candidates, conditions, &mut unreadable);
         let mut transcripts = Vec::new();
-        for (found, played) in found.iter().zip(run.play_all()) {
+        for (found, played) in run.found.iter().zip(run.play_all()) {
             match played {
                 Ok(played) => transcripts.push(played),
                 // All its requests are counted in another file.
                 Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(&found.path, &error)),
+                Err(error) => unreadable.push(UnreadableFile::new(&found.path, error)),
             }
         }
         unreadable.sort_by(|a, b| a.name.cmp(&b.name));
@@ -84,34 +73,7 @@ impl Simulation {
     }
 }
 
-impl Readable {
-    fn of(selection: &TranscriptSelection, unreadable: &mut Vec<UnreadableFile>) -> Self {
-        let mut found = discover::find_transcripts(&selection.paths, unreadable);
-        // Equal sizes are ordered by path, so that the same call prints the same table.
-        found.sort_by(|a, b| b.n_bytes.cmp(&a.n_bytes).then_with(|| a.path.cmp(&b.path)));
-        let mut readable = Self::default();
-        for found in found {
-            if selection.limit.is_some_and(|limit| readable.found.len() >= limit) {
-                break;
-            }
-            match found.read(selection.model.as_deref(), &|_| false) {
-                Ok(source) => {
-                    let steps = || source.transcripts.iter().flat_map(|segment| &segment.steps);
-                    readable.n_requests += n_requests(&source.transcripts);
-                    let names = steps().map(|step| step.id).filter(|id| *id != 0).collect();
-                    readable.names.push((steps().filter_map(|step| step.at).min(), names));
-                    readable.found.push(found);
-                }
-                // A session in which no model was asked.
-                Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(&found.path, &error)),
-            }
-        }
-        readable
-    }
-}
-
-/// The file that each request belongs to: where sessions were continued in other files, the one that begins first.
+/// The file that each request belongs to, by the names of the requests of each file and when the first of them was sent: where sessions were continued in other files, the one that begins first.
 fn owners(names: &[(Option<i64>, Vec<u64>)]) -> HashMap<u64, usize> {
     let mut in_order: Vec<_> = names.iter().enumerate().collect();
     in_order.sort_by_key(|(n, (since, _))| (*since, *n));
@@ -121,6 +83,38 @@ fn owners(names: &[(Option<i64>, Vec<u64>)]) -> HashMap<u64, usize> {
 }
 
 impl<'a> Run<'a> {
+    /// Finds the files, and reads them once for what has to be known of all of them.
+    fn new(
+        selection: &'a TranscriptSelection,
+        candidates: &'a [PolicyUnderTest],
+        conditions: &'a Conditions<'a>,
+        unreadable: &mut Vec<UnreadableFile>,
+    ) -> Self {
+        let mut all = discover::find_transcripts(&selection.paths, unreadable);
+        // Equal sizes are ordered by path, so that the same call prints the same table.
+        all.sort_by(|a, b| b.n_bytes.cmp(&a.n_bytes).then_with(|| a.path.cmp(&b.path)));
+        let (mut found, mut names, mut n_all) = (Vec::new(), Vec::new(), 0);
+        for file in all {
+            if selection.limit.is_some_and(|limit| found.len() >= limit) {
+                break;
+            }
+            match file.read(selection.model.as_deref(), &|_| false) {
+                Ok(source) => {
+                    let steps = || source.transcripts.iter().flat_map(|segment| &segment.steps);
+                    let ids = steps().map(|step| step.id).filter(|id| *id != 0).collect();
+                    names.push((steps().filter_map(|step| step.at).min(), ids));
+                    n_all += n_requests(&source.transcripts);
+                    found.push(file);
+                }
+                // A session in which no model was asked.
+                Err(TranscriptError::Empty) if file.kind.agent().is_some() => {}
+                Err(error) => unreadable.push(UnreadableFile::new(&file.path, error)),
+            }
+        }
+        let owners = owners(&names);
+        Self { found, owners, selection, candidates, conditions, n_played: AtomicUsize::default(), n_requests: n_all }
+    }
+
     /// Plays the transcripts, each on one thread, and returns them in order.
     fn play_all(&self) -> Vec<Result<TranscriptResult, TranscriptError>> {
         let n_threads = thread::available_parallelism().map_or(1, usize::from).min(self.found.len());

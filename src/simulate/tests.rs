@@ -217,6 +217,23 @@ fn folders_are_searched_and_recordings_of_one_session_are_merged() {
 }
 
 #[test]
+fn each_segment_of_a_recording_has_the_windows_and_the_upstream_that_were_recorded() {
+    let dir = TempDir::new().unwrap();
+    let summary = "This session is being continued from a previous conversation.";
+    let said = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":"{text}"}}"#);
+    let messages =
+        [said("user", "Hi."), said("assistant", "Hi."), said("user", summary), said("assistant", "So be it.")];
+    let body = format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(","));
+    fs::write(dir.path().join("request.json"), body).unwrap();
+    fs::write(dir.path().join("meta.json"), r#"{"inputs":{"windows":{"m":8192},"upstream":"host"}}"#).unwrap();
+    let segments = Transcript::read(dir.path(), None).unwrap().segments().unwrap();
+    assert_eq!(segments.len(), 2);
+    for segment in segments {
+        assert_eq!((segment.windows.get("m"), segment.upstream.as_deref()), (Some(&8192), Some("host")));
+    }
+}
+
+#[test]
 fn the_default_model_applies_to_transcripts_without_a_model() {
     let body = r#" {"messages":[{"role":"user","content":"Hi."}]}"#;
     let model = |body: &'static str| {

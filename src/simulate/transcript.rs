@@ -181,7 +181,8 @@ impl Transcript {
             // The instructions, and some of the messages.
             let messages = slice(start_of(start), self.end_of(end));
             let body = [slice(0, start_of(leading)), messages, self.tail()].concat().into();
-            Ok(Self { leading, skipped: start - leading, ..Self::new(body, None)? })
+            let (windows, upstream) = (self.windows.clone(), self.upstream.clone());
+            Ok(Self { leading, skipped: start - leading, windows, upstream, ..Self::new(body, None)? })
         });
         segments.collect()
     }

@@ -363,6 +363,18 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     assert!(stored.contains("\"unknown\",false,16,"), "{stored}");
 }
 
+#[test]
+fn without_a_proxy_and_a_store_the_reason_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary());
+    command.env("XDG_STATE_HOME", folder.path()).args(["savings", "--at", "http://127.0.0.1:1"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("abridge: nothing listens on http://127.0.0.1:1; start a proxy"), "{said}");
+    assert!(said.ends_with("; and the store of these settings cannot be read\n"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// An upstream that caches only what is marked: without the mark of abridge, all of it would be new.
 #[tokio::test]
 async fn a_request_that_was_marked_for_the_cache_would_have_cost_all_of_its_tokens() {

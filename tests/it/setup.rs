@@ -249,6 +249,14 @@ fn a_linked_file_stays_a_link_and_the_mode_is_kept() {
     assert_eq!(user.read("dotfiles/claude.json"), case.before);
     assert!(fs::symlink_metadata(user.path(case.path)).unwrap().is_symlink());
     assert_eq!(user.files(Path::new("dotfiles")), ["claude.json"]);
+
+    // A link that leads nowhere yet.
+    fs::remove_file(user.path("dotfiles/claude.json")).unwrap();
+    user.setup(&["claude", "--yes"]);
+    assert!(user.read("dotfiles/claude.json").contains("http://127.0.0.1:8787"));
+    user.setup(&["claude", "--yes", "--undo"]);
+    assert!(fs::symlink_metadata(user.path(case.path)).unwrap().is_symlink());
+    assert_eq!(user.files(Path::new("dotfiles")), [""; 0]);
 }
 
 #[test]
@@ -324,7 +332,7 @@ fn settings_in_an_unknown_form_are_left_and_the_error_says_what_to_do() {
 }
 
 /// Settings with base URLs that are those of a gateway, and the flags with which abridge sends requests there.
-const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
+const GATEWAYS: [(&str, &str, &str, &[&str]); 12] = [
     (
         "codex",
         ".codex/config.toml",
@@ -368,6 +376,7 @@ const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
         &["--upstream https://o/v1", "--upstream anthropic=https://a/v1"],
     ),
     ("aider", ".aider.conf.yml", "openai-api-base: \"https://gate/v1\" # mine\n", &["--upstream https://gate/v1"]),
+    ("aider", ".aider.conf.yml", "\u{feff}openai-api-base: https://gate/v1\n", &["--upstream https://gate/v1"]),
     (
         "goose",
         ".config/goose/config.yaml",

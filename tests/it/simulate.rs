@@ -233,6 +233,8 @@ fn unreadable_transcripts_are_listed_with_the_reason() {
     assert_eq!(code, 0);
     assert!(out.contains("not played: odd.json: not a transcript"), "{out}");
     assert_eq!(simulate(&place, &["odd.json"]).0, 66);
+    let (code, out, _) = simulate(&place, &["/dev/null"]);
+    assert!(code == 66 && out.contains("not played: /dev/null: cannot be read: neither a file nor a folder"), "{out}");
     let (code, out, err) = simulate(&place, &[]);
     assert_eq!((code, out.as_str()), (66, ""));
     assert!(err.contains("found no sessions"), "{err}");

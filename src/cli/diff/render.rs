@@ -71,17 +71,14 @@ impl DiffWriter {
     /// Writes a text and its replacement; equal lines at both ends are written once.
     pub(super) fn write_change(&mut self, before: &str, after: &str) {
         let (old, new) = (split_lines(before), split_lines(after));
-        let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-        let (old_rest, new_rest) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
-        let last = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
-        let middle = |rest: &[&str]| rest.len().saturating_sub(last);
+        let (first, last) = common_ends(&old, &new);
+        let (removed, tail) = old.split_at(old.len() - last);
         let n_context = if self.options.full { usize::MAX } else { CONTEXT_LINES };
-        let head = old.get(first.saturating_sub(n_context)..first).unwrap_or_default();
+        let head = removed.get(first.saturating_sub(n_context)..first).unwrap_or_default();
         self.write_omitted(first - head.len());
         self.write_lines(CONTEXT, head);
-        self.write_lines(REMOVED, old_rest.get(..middle(old_rest)).unwrap_or_default());
-        self.write_lines(ADDED, new_rest.get(..middle(new_rest)).unwrap_or_default());
-        let tail = old_rest.get(middle(old_rest)..).unwrap_or_default();
+        self.write_lines(REMOVED, removed.get(first..).unwrap_or_default());
+        self.write_lines(ADDED, new.get(first..new.len() - last).unwrap_or_default());
         let shown = tail.get(..n_context.min(tail.len())).unwrap_or_default();
         self.write_lines(CONTEXT, shown);
         self.write_omitted(tail.len() - shown.len());
@@ -128,6 +125,13 @@ impl DiffWriter {
         }
         self.text.push('\n');
     }
+}
+
+/// How many lines two texts have in common at their beginnings, and how many of the rest at their ends.
+pub(in crate::cli) fn common_ends<T: PartialEq>(old: &[T], new: &[T]) -> (usize, usize) {
+    let first = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let rest = old.iter().skip(first).rev().zip(new.iter().skip(first).rev());
+    (first, rest.take_while(|(old, new)| old == new).count())
 }
 
 /// The lines of a text, without their line feeds. A carriage return stays, so that it is visible.

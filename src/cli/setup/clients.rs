@@ -181,6 +181,7 @@ pub(super) struct Displaced {
 /// The base URLs in the settings of a client, other than abridge at `url`.
 pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, url: &str) -> Vec<Displaced> {
     use Api::{Anthropic, OpenAi};
+    let text = text.trim_start_matches(BYTE_ORDER_MARK);
     let set = |names: &[&str]| variables.first_set(names).ok().flatten().map(|(_, value)| value.to_owned());
     let in_profile = |names: &[&str]| edit::assigned(text, names).or_else(|| set(names));
     // A client's base URL has the version, or the client adds `/v1` to it.

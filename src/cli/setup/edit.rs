@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::cli::diff::render::common_ends;
+
 /// The settings of Codex that say where it sends its requests, with their places.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -85,7 +87,8 @@ pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
         return Some(with_line(text, &format!("{key}: {value}")));
     };
     let (before, after) = lines.split_at_mut(at + 1);
-    let has_more_lines = after.first().is_some_and(|next| next.starts_with(' ') && !next.trim().is_empty());
+    let next = after.iter().find(|line| !line.trim().is_empty());
+    let has_more_lines = next.is_some_and(|next| next.starts_with(' '));
     if has_more_lines || after.iter().any(|line| is_key(line, key)) {
         return None;
     }
@@ -152,8 +155,9 @@ pub(super) fn shell(text: &str, line: &str) -> String {
 pub(super) fn url_in<'t>(present: &'t str, inserted: &str) -> Option<&'t str> {
     let (before, after) = inserted.split_once(ANY_URL)?;
     let rest = present.get(beginnings(present, before).next()? + before.len()..)?;
-    let end = after.split_inclusive(['\n', ' ', '"']).next()?;
-    rest.split_once(end).map(|(url, _)| url)
+    // Without anything after it, the URL ends with its line.
+    let end = after.split_inclusive(['\n', ' ', '"']).next();
+    end.map_or_else(|| rest.lines().next(), |end| rest.split_once(end).map(|(url, _)| url))
 }
 
 /// `present` without what was changed from `original` to `written`; `None` if that cannot be found any more.
@@ -164,23 +168,24 @@ pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<Strin
     let ChangedLines { removed, inserted } = changed_lines(original, written);
     let mut found = beginnings(present, &inserted);
     let at = found.next().filter(|_| !inserted.is_empty() && found.next().is_none())?;
-    Some(format!("{}{removed}{}", present.get(..at)?, present.get(at + inserted.len()..)?))
+    let rest = present.get(at + inserted.len()..)?;
+    // The last line of a file may have no end: in a longer line, it was changed.
+    let is_whole = inserted.ends_with('\n') || rest.trim_start_matches('\r').starts_with('\n') || rest.is_empty();
+    is_whole.then(|| format!("{}{removed}{rest}", present.get(..at).unwrap_or_default()))
 }
 
-/// Where whole lines begin in a text: what a line only ends with is another one.
+/// The places in a text at which a line and those after it begin with `lines`.
 fn beginnings<'t>(text: &'t str, lines: &'t str) -> impl Iterator<Item = usize> {
-    let begins_line = |at: &usize| text.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with('\n'));
-    text.match_indices(lines).map(|(at, _)| at).filter(begins_line)
+    let starts = iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+    starts.filter(move |at| text.get(*at..).is_some_and(|rest| rest.starts_with(lines)))
 }
 
 /// The lines from the first to the last one that differ.
 pub(super) fn changed_lines(before: &str, after: &str) -> ChangedLines {
     let (old, new) = (lines(before), lines(after));
-    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-    let (old, new) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
-    let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-    let changed = |lines: &[String]| lines.iter().take(lines.len() - last).map(String::as_str).collect();
-    ChangedLines { removed: changed(old), inserted: changed(new) }
+    let (first, last) = common_ends(&old, &new);
+    let changed = |lines: &[String]| lines.get(first..lines.len() - last).unwrap_or_default().concat();
+    ChangedLines { removed: changed(&old), inserted: changed(&new) }
 }
 
 // === lines ===

@@ -1,6 +1,6 @@
 //! Checks of the settings of edits, and of what these may go by: prices, tools and handlers.
 
-use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, repeated};
+use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, known, repeated};
 use crate::config::Config;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
 use crate::edit::summarize::Endpoint;
@@ -131,11 +131,8 @@ impl Checker<'_> {
             self.variable_name(&["handlers", name, "key_env"], handler.key_env.as_deref())?;
         }
         for (path, name) in named(config) {
-            if !config.handlers.contains_key(name) {
-                let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
-                let allowed =
-                    if known.is_empty() { "none, as [handlers] is empty".to_owned() } else { known.join(", ") };
-                return self.refuse(&path, format!("there is no handlers.{name}; allowed: {allowed}"));
+            if let Err(message) = known("handlers", &config.handlers, name) {
+                return self.refuse(&path, message);
             }
             if !config.store.enabled {
                 let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";

@@ -170,7 +170,7 @@ impl Chain<'_> {
         let content = message.content.map_or("", RawValue::get);
         self.chars.add(content);
         if let Some(step) = self.conversation.request(id) {
-            let usage = message.usage.map(|usage| usage.usage(false));
+            let usage = message.usage.as_ref().map(|usage| usage.usage(false));
             let output = usage.or(step.usage).map_or(0, |usage| usage.output);
             let output = match (self.is_final, is_agent) {
                 (true, _) => output,

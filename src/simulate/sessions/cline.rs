@@ -49,7 +49,7 @@ pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<
         let at = message.ts.map(|millis| millis / 1000);
         let block = Block::of_content(message.content.get());
         if message.role == "assistant" {
-            let usage = message.metrics.and_then(|metrics| metrics.tokens).map(|tokens| tokens.usage(true));
+            let usage = message.metrics.and_then(|metrics| Some(metrics.tokens?.usage(true)));
             let model = message.model_info.map(|info| info.model_id.into());
             conversation.open(Step { usage, model, at, ..Step::default() });
             conversation.answer(&block);

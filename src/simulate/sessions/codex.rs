@@ -126,11 +126,11 @@ impl Reader<'_> {
     }
 
     fn tokens(&mut self, info: &Info, timestamp: Option<&str>) {
-        let Info { total_token_usage, last_token_usage: Some(last), model_context_window } = *info else { return };
-        if let Some(window) = model_context_window {
+        let Some(last) = &info.last_token_usage else { return };
+        if let Some(window) = info.model_context_window {
             self.builder.window = Some(window).filter(|window| *window > 0);
         }
-        let total = total_token_usage.and_then(|usage| usage.total).unwrap_or_default();
+        let total = info.total_token_usage.as_ref().map_or(0, |usage| usage.count(&["total_tokens"]));
         if total != 0 && std::mem::replace(&mut self.total, total) == total {
             return;
         }

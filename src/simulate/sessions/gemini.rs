@@ -88,7 +88,7 @@ fn of_lines(bytes: &[u8]) -> Result<(Vec<Message>, usize), TranscriptError> {
 }
 
 fn answer(conversation: &mut Conversation<'_>, message: &Message, text: &Block<'_>, at: Option<i64>) {
-    let usage = message.tokens.map(|tokens| tokens.usage(true));
+    let usage = message.tokens.as_ref().map(|tokens| tokens.usage(true));
     let model = message.model.as_deref().map(Into::into);
     conversation.open(Step { usage, model, at, id: id_of(&message.id), ..Step::default() });
     conversation.answer(text);

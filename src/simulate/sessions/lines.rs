@@ -1,8 +1,10 @@
 //! Reads what all files of agents have: lines and documents within limits, moments, and counts of tokens.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
@@ -14,40 +16,30 @@ pub(super) const MAX_LINE: u64 = 32 << 20;
 /// The longest document that is read, in bytes.
 pub(super) const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// The tokens of a request, by the names that the agents give them. A field may be null.
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Tokens {
-    #[serde(alias = "input_tokens", alias = "prompt")]
-    input: Option<u64>,
-    #[serde(alias = "output_tokens", alias = "completion")]
-    output: Option<u64>,
-    #[serde(alias = "cache_read_input_tokens", alias = "cached_input_tokens", alias = "cacheRead")]
-    cached: Option<u64>,
-    #[serde(alias = "cache_creation_input_tokens", alias = "cacheWrite")]
-    written: Option<u64>,
-    cache_creation: Option<ByLifetime>,
-    thoughts: Option<u64>,
-    tool: Option<u64>,
-    #[serde(rename = "total_tokens")]
-    pub(super) total: Option<u64>,
-}
+/// More tokens than a request has; a larger count is taken for as many.
+const MAX_TOKENS: u64 = 1 << 32;
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct ByLifetime {
-    ephemeral_1h_input_tokens: Option<u64>,
-}
+/// The counts of tokens of a request, by the names that its agent gives them.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Tokens(HashMap<String, Box<RawValue>>);
 
 impl Tokens {
+    /// The count that has the first of some names, if it is a number; 0 if there is none.
+    pub(super) fn count(&self, names: &[&str]) -> u64 {
+        let counts = names.iter().filter_map(|name| self.0.get(*name)?.get().parse::<u64>().ok());
+        counts.into_iter().next().unwrap_or_default().min(MAX_TOKENS)
+    }
+
     /// The usage. `with_cached` says whether the input has the tokens in it that a cache has served.
-    pub(super) fn usage(self, with_cached: bool) -> Usage {
-        let [input, output, cached, written] =
-            [self.input, self.output, self.cached, self.written].map(Option::unwrap_or_default);
-        let beside = if with_cached { 0 } else { cached.saturating_add(written) };
-        let input = input.saturating_add(self.tool.unwrap_or_default()).saturating_add(beside);
-        let hour = self.cache_creation.and_then(|by| by.ephemeral_1h_input_tokens).unwrap_or_default();
-        let output = output.saturating_add(self.thoughts.unwrap_or_default());
+    pub(super) fn usage(&self, with_cached: bool) -> Usage {
+        let cached = self.count(&["cached", "cached_input_tokens", "cache_read_input_tokens", "cacheRead"]);
+        let written = self.count(&["cache_creation_input_tokens", "cacheWrite"]);
+        let beside = if with_cached { 0 } else { cached + written };
+        let input = self.count(&["input", "input_tokens", "prompt"]) + self.count(&["tool"]) + beside;
+        let output = self.count(&["output", "output_tokens", "completion"]) + self.count(&["thoughts"]);
+        let by_lifetime = self.0.get("cache_creation").and_then(|by| serde_json::from_str::<Self>(by.get()).ok());
+        let hour = by_lifetime.map_or(0, |by| by.count(&["ephemeral_1h_input_tokens"]));
         Usage { input, cached: cached.min(input), output, written, written_hour: hour.min(written) }
     }
 }
@@ -103,6 +95,16 @@ mod tests {
         ] {
             assert_eq!(seconds(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_count_that_is_unknown_twice_there_or_too_large_costs_no_line() {
+        let usage = |text: &str| serde_json::from_str::<Tokens>(text).unwrap().usage(false);
+        let counted =
+            usage(r#"{"input_tokens":1,"input":2,"tool":{"a":1},"output":null,"output_tokens":3,"cacheRead":4.5}"#);
+        assert_eq!((counted.input, counted.output, counted.cached), (2, 3, 0));
+        let most = usage(&format!(r#"{{"input":{0},"cached":{0},"cacheWrite":{0}}}"#, u64::MAX));
+        assert_eq!((most.input, most.cached), (3 * MAX_TOKENS, MAX_TOKENS));
     }
 
     #[test]

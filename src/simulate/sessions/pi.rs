@@ -91,7 +91,7 @@ fn take_line(conversation: &mut Conversation<'_>, line: &Line<'_>) -> bool {
 
 fn take_message(conversation: &mut Conversation<'_>, message: &Message<'_>, id: Option<&str>, at: Option<i64>) {
     if message.role == "assistant" {
-        let usage = message.usage.map(|usage| usage.usage(false));
+        let usage = message.usage.as_ref().map(|usage| usage.usage(false));
         // Entries have short names, which other sessions may have too.
         let id = id.zip(at).map_or(0, |(id, at)| id_of(&format!("{id} {at}")));
         conversation.open(Step { usage, model: message.model.map(Into::into), at, id, ..Step::default() });

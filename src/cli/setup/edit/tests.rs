@@ -37,7 +37,7 @@ fn a_yaml_key_is_replaced_or_appended() {
     {
         assert_eq!(set(text), None, "{text:?}");
     }
-    for value in [" >-\n  x", " x\n  y", "\n  x", " &x y\nb: *x", " x\nOPENAI_HOST: y"] {
+    for value in [" >-\n  x", " x\n  y", "\n  x", " &x y\nb: *x", " x\n\n  y", " x\nOPENAI_HOST: y"] {
         assert_eq!(yaml_key(&format!("OPENAI_HOST:{value}\n"), "OPENAI_HOST", "h"), None, "{value:?}");
     }
 }
@@ -77,6 +77,10 @@ fn undoing_takes_back_the_change_and_keeps_what_was_changed_since() {
         undo(&format!("{quoted}url: new\nb\n"), quoted, &format!("{quoted}url: new\n")),
         Some(format!("{quoted}b\n"))
     );
+    let (original, written) = ("a\nurl: old", "a\nurl: new");
+    assert_eq!(undo("b\nurl: new\n", original, written).as_deref(), Some("b\nurl: old\n"));
+    assert_eq!(undo("a\nurl: newer\n", original, written), None);
+    assert_eq!(undo("xu: 1\nu: 1\nu: 1\n", "", "u: 1\nu: 1\n").as_deref(), Some("xu: 1\n"));
 }
 
 #[test]
@@ -86,6 +90,7 @@ fn the_url_of_a_change_is_found_in_the_text() {
     assert_eq!(url_in(&with("http://10.0.0.1:1"), &inserted), Some("http://10.0.0.1:1"));
     assert_eq!(url_in("a = 1\n", &inserted), None);
     assert_eq!(url_in("a: |\n  url: x\nurl: y\n", &format!("url: {ANY_URL}\n")), Some("y"));
+    assert_eq!(url_in("a: 1\nurl: http://h\n", &format!("url: {ANY_URL}")), Some("http://h"));
     let inserted = shell("", &format!("export A={ANY_URL}/v1 B={ANY_URL}"));
     assert_eq!(url_in(&shell("x", "export A=http://h/v1 B=http://h"), &inserted), Some("http://h"));
 }
