@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+pub(crate) mod budget;
+
 /// A value that one thread uses at a time.
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "its guard does not leave `with`, which does not wait")]
