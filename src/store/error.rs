@@ -12,7 +12,7 @@ use tracing::field::display;
 
 use super::Stats;
 use super::codec::{Name, Unreadable};
-use crate::metrics::histogram::{Histogram, OWN_TIMES};
+use crate::metrics::histogram::{Histogram, OWN_TIMES, with_bounds};
 use crate::payload::Payload;
 
 /// Why a store operation failed.
@@ -136,7 +136,7 @@ pub struct Counts {
     /// Whether the last write failed.
     pub is_failing: AtomicBool,
     /// How long requests have waited until their payloads were durable.
-    #[default(Histogram::of_times(OWN_TIMES))]
+    #[default(with_bounds(OWN_TIMES))]
     pub waits: Histogram,
 }
 
