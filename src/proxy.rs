@@ -41,6 +41,7 @@ pub mod keep_alive;
 mod live;
 mod notices;
 mod on_request;
+mod own_paths;
 mod prefix_tracker;
 mod request;
 mod respond;
@@ -242,12 +243,8 @@ impl Proxy {
         let answer = match route {
             _ if let Some(error) = refused => Err(self.reject(request, error)),
             Route::Admin => {
-                let draining = self.stopping.is_cancelled();
-                let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
-                let state = admin::State { introspection: self, draining, store, recalls: &self.recalls, requester };
-                Ok(Box::pin(admin::answer(request.method(), request.uri(), request.headers(), state))
-                    .await
-                    .map(full_body))
+                let requester = self.requester(request.headers(), connection);
+                Ok(Box::pin(self.answer_own(&request, requester)).await.map(full_body))
             }
             Route::Events => {
                 let audience = self.audience(request.headers());

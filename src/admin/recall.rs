@@ -54,9 +54,8 @@ use crate::units::Period;
 
 mod selector;
 
-pub(super) use selector::parse_query;
-pub(crate) use selector::percent_decoded;
 use selector::{Selection, Selector};
+pub(crate) use selector::{parse_query, percent_decoded};
 
 /// From this length on, in bytes, a payload is searched on a blocking thread.
 const BLOCKING_FROM: usize = 1 << 20;
@@ -180,7 +179,7 @@ impl RecallHandler {
     }
 
     /// Answers a recall and counts its outcome.
-    pub(super) async fn answer(
+    pub async fn answer(
         &self,
         handle: &str,
         query: &str,
@@ -263,7 +262,7 @@ impl RecallHandler {
     }
 
     /// Waits for a search of the store, within the limits of recalls.
-    pub(super) async fn search(&self, page: StoreFuture<'_, Page>, requester: &Requester) -> Result<Page, String> {
+    pub(crate) async fn search(&self, page: StoreFuture<'_, Page>, requester: &Requester) -> Result<Page, String> {
         let Ok(_permit) = self.places(requester).in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
         // The semaphore is never closed.
         let _search = self.searches.acquire().await.ok();

@@ -1,7 +1,7 @@
-//! `/abridge/status`, `/abridge/ledger`, `/abridge/requests`, `/abridge/requests/{id}` and `/abridge/payloads`: the JSON for the
-//! page and the command line.
+//! abridge's own paths that are only read, and `POST /abridge/backup`: health, readiness, metrics, the page, recalls, and JSON for
+//! the page and the command line.
 //!
-//! | path | query | answers |
+//! | JSON below `/abridge/` | query | answers |
 //! |---|---|---|
 //! | `status` | | the state of the proxy |
 //! | `ledger` | `days=N&by=NAME` | what answers have cost, and would have cost without edits, of the last days by upstream, model, policy and client; with `by`, what `abridge savings --json` prints |
@@ -10,26 +10,41 @@
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{Method, StatusCode};
 use serde::Serialize;
 
-use super::recall::parse_query;
-use super::{State, json, text};
+use super::{ClientRequest, OwnAnswer, Proxy};
+use crate::admin::{
+    RELOAD, REWRITE, Requester, SUMMARIZE, json, only_get, page, parse_query, percent_decoded, text, with,
+};
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
+use crate::metrics::TextFormat;
 use crate::payload::PayloadKey;
-use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Time};
+use crate::recall::PATH as RECALL;
+use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Store, Time};
 
-/// The paths.
+/// The paths that have one answer.
+const HEALTH: &str = "/abridge/healthz";
+const METRICS: &str = "/abridge/metrics";
+const READY: &str = "/abridge/readyz";
 const STATUS: &str = "/abridge/status";
 const LEDGER: &str = "/abridge/ledger";
 const REQUESTS: &str = "/abridge/requests";
-const REQUEST: &str = "/abridge/requests/";
 const PAYLOADS: &str = "/abridge/payloads";
+
+/// The path of one request, before its id.
+const REQUEST: &str = "/abridge/requests/";
+
+/// The path that has the file of the store copied, to `file=PATH` of its query.
+const BACKUP: &str = "/abridge/backup";
+
+/// The list of paths, for unknown ones.
+const PATHS: &str = "there are /abridge/, /abridge/openapi.json, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/backup, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// How many payloads an answer lists by default, and at most.
 const DEFAULT_LIMIT: usize = 100;
@@ -42,39 +57,162 @@ const MAX_DAYS: u32 = 400;
 /// The longest `search`, in characters.
 const MAX_SEARCH: usize = 200;
 
-/// Whether this module serves a path.
-pub(super) fn is_path(path: &str) -> bool {
-    [STATUS, LEDGER, REQUESTS, PAYLOADS].contains(&path) || path.starts_with(REQUEST)
-}
-
-/// Answers a request for one of the paths.
-pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
-    if let Some(id) = path.strip_prefix(REQUEST) {
-        return request(id, state).await;
-    }
-    let answered = match path {
-        STATUS => Ok(json(StatusCode::OK, state.introspection.status().await)),
-        LEDGER => ledger(query, state).await,
-        REQUESTS => requests(query, state),
-        _ => payloads(query, state).await,
-    };
-    answered.unwrap_or_else(|allowed| text(StatusCode::BAD_REQUEST, allowed))
-}
-
 /// An answer, or what queries are allowed.
-type Answered = Result<Response<Full<Bytes>>, &'static str>;
+type Answered = Result<OwnAnswer, &'static str>;
 
-async fn ledger(query: &str, state: &State<'_>) -> Answered {
-    let asked = parse_query(query, ["days", "by"]).and_then(|[days, by]| {
-        let n_days = number(days.as_deref(), DEFAULT_DAYS).filter(|n| (1..=MAX_DAYS).contains(n))?;
-        Some((n_days, by.map(|by| by.parse()).transpose().ok()?))
-    });
-    let allowed = "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n";
-    let (n_days, by) = asked.ok_or(allowed)?;
-    Ok(match state.introspection.ledger(n_days, by).await {
-        Ok(days) => json(StatusCode::OK, days),
-        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&BTreeMap::from([("reason", reason)]))),
-    })
+impl Proxy {
+    /// Answers a request for one of abridge's own paths.
+    pub(super) async fn answer_own(&self, request: &ClientRequest, requester: Requester) -> OwnAnswer {
+        let (method, path, query) = (request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+        let (handle, id) = (path.strip_prefix(RECALL), path.strip_prefix(REQUEST));
+        let is_read = || {
+            let is_one = matches!(path, HEALTH | METRICS | READY | STATUS | LEDGER | REQUESTS | PAYLOADS);
+            is_one || handle.is_some() || id.is_some() || page::is_path(path)
+        };
+        let answered = match path {
+            BACKUP if method == Method::POST => Ok(self.back_up(query).await),
+            SUMMARIZE | RELOAD | REWRITE | BACKUP => {
+                Ok(with(text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n"), ALLOW, "POST"))
+            }
+            _ if !matches!(*method, Method::GET | Method::HEAD) && is_read() => Ok(only_get()),
+            HEALTH => Ok(text(StatusCode::OK, "ok\n")),
+            METRICS => {
+                let format = TextFormat::of_scrape(request.headers());
+                Ok(with(text(StatusCode::OK, self.metrics(format).await), CONTENT_TYPE, format.content_type()))
+            }
+            READY => Ok(self.readiness()),
+            STATUS => Ok(json(StatusCode::OK, self.status_json().await)),
+            LEDGER => self.days(query).await,
+            REQUESTS => self.requests(query),
+            PAYLOADS => self.payloads(query, &requester).await,
+            _ if page::is_path(path) => Ok(page::answer(path)),
+            _ => match (handle, id) {
+                (Some(handle), _) => Ok(self.recalls.answer(handle, query, self.engine.store(), requester).await),
+                (None, Some(id)) => Ok(self.request(id).await),
+                (None, None) => Ok(text(StatusCode::NOT_FOUND, PATHS)),
+            },
+        };
+        answered.unwrap_or_else(|allowed| text(StatusCode::BAD_REQUEST, allowed))
+    }
+
+    /// Copies the store. The path is an operator's, and of this machine; no file is overwritten.
+    async fn back_up(&self, query: &str) -> OwnAnswer {
+        let path = query.strip_prefix("file=").and_then(|path| String::from_utf8(percent_decoded(path)).ok());
+        let Some(path) = path.map(PathBuf::from).filter(|path| path.is_absolute()) else {
+            return text(StatusCode::BAD_REQUEST, "name a new file: file=/ABSOLUTE/PATH\n");
+        };
+        let Some(store) = self.engine.store() else {
+            return text(StatusCode::CONFLICT, "nothing is stored: the store is off\n");
+        };
+        match store.backup(&path).await {
+            Ok(()) => text(StatusCode::OK, format!("copied the store to {}\n", path.display())),
+            Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, format!("{error}: {}\n", error.source)),
+        }
+    }
+
+    /// Whether requests are served. They go on without the store, so a fleet whose engine is away stays ready.
+    fn readiness(&self) -> OwnAnswer {
+        if self.stopping.is_cancelled() {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+        }
+        match self.engine.store_notice() {
+            Some(notice) => text(StatusCode::OK, format!("ready, degraded: store: {notice}\n")),
+            None if self.engine.store().is_some_and(Store::is_failing) => {
+                text(StatusCode::OK, "ready, degraded: store\n")
+            }
+            None => text(StatusCode::OK, "ready\n"),
+        }
+    }
+
+    /// The last days of the ledger, or their sums by something.
+    async fn days(&self, query: &str) -> Answered {
+        let asked = parse_query(query, ["days", "by"]).and_then(|[days, by]| {
+            let n_days = number(days.as_deref(), DEFAULT_DAYS).filter(|n| (1..=MAX_DAYS).contains(n))?;
+            Some((n_days, by.map(|by| by.parse()).transpose().ok()?))
+        });
+        let allowed = "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n";
+        let (n_days, by) = asked.ok_or(allowed)?;
+        Ok(match self.ledger(n_days, by).await {
+            Ok(days) => json(StatusCode::OK, days),
+            Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, reason),
+        })
+    }
+
+    fn requests(&self, query: &str) -> Answered {
+        let [after, limit] = parse_query(query, ["after", "limit"]).ok_or("allowed: after=NUMBER&limit=NUMBER\n")?;
+        let numbers = number(after.as_deref(), 0).zip(number(limit.as_deref(), MAX_ENTRIES));
+        let (seq, limit) = numbers.ok_or("after and limit are numbers\n")?;
+        let history = self.history();
+        let latest = history.latest();
+        let requests = if after.is_some() { history.after(seq, limit) } else { history.newest(limit) };
+        Ok(json(StatusCode::OK, to_json(&Requests { requests, latest })))
+    }
+
+    async fn request(&self, name: &str) -> OwnAnswer {
+        let ids = self.history().named(name);
+        if ids.len() > 1 {
+            let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
+            return with_reason(StatusCode::NOT_FOUND, reason);
+        }
+        let id = ids.first().map_or(name, String::as_str);
+        let kept = match self.engine.store() {
+            Some(store) => store.inspected(id.to_owned()).await,
+            None => Ok(None),
+        };
+        if let Ok(Some(kept)) = kept {
+            return json(StatusCode::OK, kept);
+        }
+        let (history, keep) = (self.history(), self.live.load().inspect.keep);
+        let Some(request) = history.get(id) else {
+            let reason = format!(
+                "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
+            );
+            return with_reason(StatusCode::NOT_FOUND, reason);
+        };
+        let reason = match kept {
+            Err(error) => error.to_string(),
+            Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
+            Ok(_) if keep == 0 => "the texts of messages are not kept; [inspect] keep = 20 keeps those of the last 20 edited requests".to_owned(),
+            Ok(_) if request.inspectable => format!("its messages are being written, or the request is no longer among the last {keep} edited ones"),
+            Ok(_) => "its messages were not kept: the request was sent before [inspect] keep was set, the memory limit was reached, or the request was forwarded unedited".to_owned(),
+        };
+        let changes = history.changes(id).unwrap_or_default();
+        json(StatusCode::OK, to_json(&Document { request, changes, content: None, reason: Some(reason) }))
+    }
+
+    async fn payloads(&self, query: &str, requester: &Requester) -> Answered {
+        let asked = parse_query(query, ["search", "after", "limit"]);
+        let [search, after, limit] = asked.ok_or("allowed: search=TEXT&after=NEXT&limit=NUMBER\n")?;
+        let place = number(limit.as_deref(), DEFAULT_LIMIT).zip(cursor(after.as_deref()));
+        let (limit, after) = place.ok_or("limit is a number, and after is the `next` of another answer\n")?;
+        let search = search.unwrap_or_default();
+        if search.chars().count() > MAX_SEARCH {
+            return Err("search is at most 200 characters\n");
+        }
+        let empty = |reason| {
+            let list = PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) };
+            Ok(json(StatusCode::OK, to_json(&list)))
+        };
+        let Some(store) = self.engine.store() else {
+            let lacks_store = self.engine.store_notice().is_some();
+            return empty(if lacks_store {
+                "the store could not be opened"
+            } else {
+                "there is no store: store.enabled is false"
+            });
+        };
+        let prefix = may_begin_a_handle(&search).then(|| search.clone());
+        let previews = self.live.load().inspect.keep > 0;
+        let text = Some(search).filter(|search| !search.is_empty() && previews);
+        if prefix.is_none() && text.is_none() {
+            return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
+        }
+        let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
+        Ok(match self.recalls.search(store.page(query), requester).await {
+            Ok(page) => json(StatusCode::OK, to_json(&list(page, self.history()))),
+            Err(why) => crate::admin::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -82,52 +220,6 @@ struct Requests {
     requests: Vec<Entry>,
     latest: u64,
 }
-
-fn requests(query: &str, state: &State<'_>) -> Answered {
-    let [after, limit] = parse_query(query, ["after", "limit"]).ok_or("allowed: after=NUMBER&limit=NUMBER\n")?;
-    let numbers = number(after.as_deref(), 0).zip(number(limit.as_deref(), MAX_ENTRIES));
-    let (seq, limit) = numbers.ok_or("after and limit are numbers\n")?;
-    let history = state.introspection.history();
-    let latest = history.latest();
-    let requests = if after.is_some() { history.after(seq, limit) } else { history.newest(limit) };
-    Ok(json(StatusCode::OK, to_json(&Requests { requests, latest })))
-}
-
-// === one request ===
-
-async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
-    let ids = state.introspection.history().named(name);
-    if ids.len() > 1 {
-        let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
-        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
-    }
-    let id = ids.first().map_or(name, String::as_str);
-    let kept = match state.store {
-        Some(store) => store.inspected(id.to_owned()).await,
-        None => Ok(None),
-    };
-    if let Ok(Some(kept)) = kept {
-        return json(StatusCode::OK, kept);
-    }
-    let (history, keep) = (state.introspection.history(), state.introspection.inspect().keep);
-    let Some(request) = history.get(id) else {
-        let reason = format!(
-            "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
-        );
-        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
-    };
-    let reason = match kept {
-        Err(error) => error.to_string(),
-        Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
-        Ok(_) if keep == 0 => "the texts of messages are not kept; [inspect] keep = 20 keeps those of the last 20 edited requests".to_owned(),
-        Ok(_) if request.inspectable => format!("its messages are being written, or the request is no longer among the last {keep} edited ones"),
-        Ok(_) => "its messages were not kept: the request was sent before [inspect] keep was set, the memory limit was reached, or the request was forwarded unedited".to_owned(),
-    };
-    let changes = history.changes(id).unwrap_or_default();
-    json(StatusCode::OK, to_json(&Document { request, changes, content: None, reason: Some(reason) }))
-}
-
-// === payloads ===
 
 #[derive(Serialize)]
 struct PayloadList {
@@ -148,40 +240,6 @@ struct Payload {
     origin: Option<Origin>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
-}
-
-async fn payloads(query: &str, state: &State<'_>) -> Answered {
-    let asked = parse_query(query, ["search", "after", "limit"]);
-    let [search, after, limit] = asked.ok_or("allowed: search=TEXT&after=NEXT&limit=NUMBER\n")?;
-    let place = number(limit.as_deref(), DEFAULT_LIMIT).zip(cursor(after.as_deref()));
-    let (limit, after) = place.ok_or("limit is a number, and after is the `next` of another answer\n")?;
-    let search = search.unwrap_or_default();
-    if search.chars().count() > MAX_SEARCH {
-        return Err("search is at most 200 characters\n");
-    }
-    let empty = |reason| {
-        let list = PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) };
-        Ok(json(StatusCode::OK, to_json(&list)))
-    };
-    let Some(store) = state.store else {
-        let lacks_store = state.introspection.store_notice().is_some();
-        return empty(if lacks_store {
-            "the store could not be opened"
-        } else {
-            "there is no store: store.enabled is false"
-        });
-    };
-    let prefix = may_begin_a_handle(&search).then(|| search.clone());
-    let previews = state.introspection.inspect().keep > 0;
-    let text = Some(search).filter(|search| !search.is_empty() && previews);
-    if prefix.is_none() && text.is_none() {
-        return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
-    }
-    let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
-    Ok(match state.recalls.search(store.page(query), &state.requester).await {
-        Ok(page) => json(StatusCode::OK, to_json(&list(page, state.introspection.history()))),
-        Err(why) => super::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    })
 }
 
 fn list(Page { entries, next, mut previews }: Page, history: &History) -> PayloadList {
@@ -205,10 +263,13 @@ fn cursor(text: Option<&str>) -> Option<Option<Cursor>> {
     text.filter(|text| !text.is_empty()).map(Cursor::from_str).transpose().ok()
 }
 
-// === queries and answers ===
-
 fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
     text.map_or(Some(default), |text| text.parse().ok())
+}
+
+/// An error that only has a reason.
+fn with_reason(status: StatusCode, reason: String) -> OwnAnswer {
+    json(status, to_json(&BTreeMap::from([("reason", reason)])))
 }
 
 fn to_json(value: &impl Serialize) -> String {

@@ -184,7 +184,7 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
 }
 
 /// The values of a query; `None` if a key is unknown or repeated.
-pub(in crate::admin) fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
+pub(crate) fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
     let mut values = [const { None }; N];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
