@@ -12,8 +12,8 @@ pub mod mcp;
 pub mod page;
 mod recall;
 
+pub(crate) use recall::{RecallError, Recalled, parse_query, percent_decoded};
 pub use recall::{RecallHandler, Requester};
-pub(crate) use recall::{SIZE, parse_query, percent_decoded};
 
 /// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";

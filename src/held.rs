@@ -10,6 +10,11 @@ pub(crate) mod budget;
 pub(crate) struct Held<T>(std::sync::Mutex<T>);
 
 impl<T> Held<T> {
+    /// Holds this value.
+    pub(crate) fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
     /// Uses the value.
     pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -21,8 +21,8 @@ pub mod histogram;
 mod models;
 
 pub use exposition::{Exposition, Labels, TextFormat, labels};
-pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
-use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES, with_bounds};
+use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
+pub use histogram::{answer_times, token_counts};
 pub use models::AnswerUsage;
 use models::Models;
 
@@ -32,11 +32,11 @@ pub struct Metrics(Arc<Shared>);
 
 #[derive(Debug, SmartDefault)]
 struct Shared {
-    #[default(with_bounds(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     edit: Histogram,
-    #[default(with_bounds(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     pass: Histogram,
-    #[default(with_bounds(CHUNK_TIMES))]
+    #[default(Histogram::new(CHUNK_TIMES))]
     chunks: Histogram,
     // Its clones are the running answers.
     streams: StreamGuard,

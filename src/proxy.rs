@@ -163,9 +163,9 @@ impl Proxy {
     ) -> Self {
         let shares = fair_shares::FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls =
+        let mut recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
-        let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
+        recalls.lacks_store = engine.store_notice().is_some();
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(&engine.factors));
         let ledger = engine.bookkeeper.ledger.clone();
         let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
@@ -175,7 +175,7 @@ impl Proxy {
             limits,
             max_in_flight,
             in_flight,
-            recalls,
+            recalls: Arc::new(recalls),
             services,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use smart_default::SmartDefault;
 
 use super::exposition::{Exposition, Labels, labels};
-use super::histogram::{ANSWER_TIMES, Histogram, TOKEN_COUNTS, with_bounds};
+use super::histogram::{Histogram, answer_times, token_counts};
 
 /// How many models have their own label; later ones count as [`OTHER`].
 pub(super) const MAX_MODELS: usize = 50;
@@ -23,11 +23,11 @@ pub(super) struct Models(BTreeMap<String, Model>);
 
 #[derive(Debug, SmartDefault)]
 struct Model {
-    #[default(with_bounds(TOKEN_COUNTS))]
+    #[default(Histogram::new(token_counts()))]
     input: Histogram,
-    #[default(with_bounds(TOKEN_COUNTS))]
+    #[default(Histogram::new(token_counts()))]
     output: Histogram,
-    #[default(with_bounds(ANSWER_TIMES))]
+    #[default(Histogram::new(answer_times()))]
     duration: Histogram,
     billed: [u64; 3],
     predicted: u64,

@@ -25,7 +25,7 @@ use super::{OtelError, Settings};
 use crate::body::RequestBody;
 use crate::dialect::AnswerEnd;
 use crate::history::{Entry, Outcome};
-use crate::metrics::{ANSWER_TIMES, TOKEN_COUNTS};
+use crate::metrics::{answer_times, token_counts};
 use crate::upstream::connect::Proxies;
 use crate::upstream::post::{PostError, send_post};
 use crate::upstream::{self, Upstream};
@@ -167,13 +167,13 @@ impl Instruments {
                 .u64_histogram("gen_ai.client.token.usage")
                 .with_unit("{token}")
                 .with_description("Tokens as billed")
-                .with_boundaries(TOKEN_COUNTS.to_vec())
+                .with_boundaries(token_counts().collect())
                 .build(),
             duration: meter
                 .f64_histogram("gen_ai.client.operation.duration")
                 .with_unit("s")
                 .with_description("From when a request was sent to the end of its answer")
-                .with_boundaries(ANSWER_TIMES.to_vec())
+                .with_boundaries(answer_times().collect())
                 .build(),
             removed: meter
                 .u64_counter("abridge.tokens.removed")

@@ -12,7 +12,7 @@ use tracing::field::display;
 
 use super::Stats;
 use super::codec::{Name, Unreadable};
-use crate::metrics::histogram::{Histogram, OWN_TIMES, with_bounds};
+use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
 /// Why a store operation failed.
@@ -136,7 +136,7 @@ pub struct Counts {
     /// Whether the last write failed.
     pub is_failing: AtomicBool,
     /// How long requests have waited until their payloads were durable.
-    #[default(with_bounds(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     pub waits: Histogram,
 }
 

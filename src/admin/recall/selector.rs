@@ -30,15 +30,15 @@ pub(super) enum Selector {
 
 /// A selected part of a payload.
 #[derive(Debug, Default, Eq, PartialEq)]
-pub(super) struct Selection {
-    pub(super) body: Bytes,
-    pub(super) range: Option<Range<usize>>,
-    pub(super) lines: Option<usize>,
-    pub(super) matches: Option<usize>,
+pub(crate) struct Selection {
+    pub(crate) body: Bytes,
+    pub(crate) range: Option<Range<usize>>,
+    pub(crate) lines: Option<usize>,
+    pub(crate) matches: Option<usize>,
     /// Whether the payload is a JSON string, and this is a part of its encoded form.
-    pub(super) is_json: bool,
+    pub(crate) is_json: bool,
     /// Whether the bytes are a copy and no slice of the payload.
-    pub(super) is_copy: bool,
+    pub(crate) is_copy: bool,
 }
 
 // === impl Selector ===
