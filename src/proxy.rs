@@ -261,7 +261,12 @@ impl Proxy {
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
             Route::Pass => match self.check_socket(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
-                None => self.pass(request).await,
+                None => {
+                    if dialect::for_path(request.uri().path()).is_some() {
+                        self.keep_alives.end_on(connection.id);
+                    }
+                    self.pass(request).await
+                }
             },
         };
         let mut answer = answer.unwrap_or_else(|error| {

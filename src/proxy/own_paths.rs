@@ -21,12 +21,15 @@ use super::{ClientRequest, OwnAnswer, Proxy};
 use crate::admin::{
     RELOAD, REWRITE, Requester, SUMMARIZE, json, only_get, page, parse_query, percent_decoded, text, with,
 };
+use crate::engine::bookkeeper::Day;
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
+use crate::ledger::Report;
 use crate::metrics::TextFormat;
 use crate::payload::PayloadKey;
 use crate::recall::PATH as RECALL;
 use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Store, Time};
+use crate::tasks::run_blocking;
 
 /// The paths that have one answer.
 const HEALTH: &str = "/abridge/healthz";
@@ -82,7 +85,7 @@ impl Proxy {
             }
             READY => Ok(self.readiness()),
             STATUS => Ok(json(StatusCode::OK, self.status_json().await)),
-            LEDGER => self.days(query).await,
+            LEDGER => self.ledger(query).await,
             REQUESTS => self.requests(query),
             PAYLOADS => self.payloads(query, &requester).await,
             _ if page::is_path(path) => Ok(page::answer(path)),
@@ -125,14 +128,23 @@ impl Proxy {
     }
 
     /// The last days of the ledger, or their sums by something.
-    async fn days(&self, query: &str) -> Answered {
+    async fn ledger(&self, query: &str) -> Answered {
         let asked = parse_query(query, ["days", "by"]).and_then(|[days, by]| {
             let n_days = number(days.as_deref(), DEFAULT_DAYS).filter(|n| (1..=MAX_DAYS).contains(n))?;
             Some((n_days, by.map(|by| by.parse()).transpose().ok()?))
         });
         let allowed = "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n";
         let (n_days, by) = asked.ok_or(allowed)?;
-        Ok(match self.ledger(n_days, by).await {
+        let written = async {
+            let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
+            // The intervals of experiments take some milliseconds.
+            let write = move || match by {
+                None => to_json(&days),
+                Some(by) => to_json(&Report::of(days.iter().map(|Day { day, rows }| (day.as_str(), rows)), by)),
+            };
+            run_blocking(write).await.map_err(|error| error.to_string())
+        };
+        Ok(match written.await {
             Ok(days) => json(StatusCode::OK, days),
             Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, reason),
         })

@@ -7,11 +7,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::Proxy;
-use crate::engine::bookkeeper::Day;
-use crate::ledger::{By, Experiment, Figures, Report};
+use crate::ledger::{Experiment, Figures};
 use crate::metrics::{Exposition, Labels, TextFormat, labels};
 use crate::platform::process::resident_memory;
-use crate::tasks::run_blocking;
 use crate::tokens::prices::Nanodollars;
 
 impl Proxy {
@@ -39,21 +37,6 @@ impl Proxy {
         exposition.ratios("abridge_token_factor", factors);
         self.write_load(&mut exposition);
         exposition.into_text(format)
-    }
-
-    /// The last days of the ledger as JSON, or their sums by something; or why it cannot be read.
-    pub(super) async fn ledger(&self, n_days: u32, by: Option<By>) -> Result<String, String> {
-        let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
-        // The intervals of experiments take some milliseconds.
-        let write = move || match by {
-            None => serde_json::to_string(&days),
-            Some(by) => {
-                let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
-                serde_json::to_string(&Report::of(days, by))
-            }
-        };
-        let json = run_blocking(write).await.map_err(|error| error.to_string())?;
-        json.map_err(|error| error.to_string())
     }
 
     fn write_requests(&self, exposition: &mut Exposition) {
