@@ -12,7 +12,7 @@ pub(crate) struct Held<T>(std::sync::Mutex<T>);
 impl<T> Held<T> {
     /// Holds this value.
     pub(crate) fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(value))
+        Self(value.into())
     }
 
     /// Uses the value.

@@ -259,15 +259,15 @@ impl Proxy {
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
-            Route::Pass => match self.check_socket(&self.live.load(), &request) {
-                Some(refused) => return refused.to_response(dialect).map(full_body),
-                None => {
-                    if dialect::for_path(request.uri().path()).is_some() {
-                        self.keep_alives.end_on(connection.id);
-                    }
-                    self.pass(request).await
+            Route::Pass => {
+                if let Some(refused) = self.check_socket(&self.live.load(), &request) {
+                    return refused.to_response(dialect).map(full_body);
                 }
-            },
+                if dialect::for_path(request.uri().path()).is_some() {
+                    self.keep_alives.end_on(connection.id);
+                }
+                self.pass(request).await
+            }
         };
         let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of abridge itself");

@@ -99,6 +99,7 @@ async fn the_next_request_and_the_end_of_the_connection_end_the_calls() {
     let mut passed = upstream.request().await;
     passed.bytes().await;
     passed.answer("200 OK", &JSON, answer("tool_use", READ)).await;
+    drop(passed);
     assert_eq!(client.reply().await.head.status(), 200);
     assert!(call(&mut upstream).await.is_none(), "the conversation went on");
 
