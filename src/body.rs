@@ -8,18 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use budget::Buffer;
-pub use budget::{Budget, Lease, Pool};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 pub use pace::{BodyError, ClientBody, InFlight, KeptOpen, Pace, PacedBody, Requests};
+use pool::Buffer;
+pub use pool::Pool;
 use tokio::time::{Instant, sleep_until, timeout};
 
-pub mod budget;
+pub use crate::held::budget::{Budget, Lease};
+
 pub mod encoding;
 pub mod pace;
 pub mod peek;
+mod pool;
 
 /// The limits for reading one request body.
 #[derive(Clone, Debug)]

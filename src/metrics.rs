@@ -1,7 +1,7 @@
 //! Metrics of all requests, as OpenMetrics or Prometheus text at `/abridge/metrics`.
 //!
-//! Counting during a request is one relaxed addition; everything else is counted by a separate task when the answer has
-//! ended. Numbers that other modules keep are read when the metrics are scraped. No label contains content or
+//! During a request only its time and that of some chunks are observed; everything else is counted by a separate task when the
+//! answer has ended. Numbers that other modules keep are read when the metrics are scraped. No label contains content or
 //! identifies a caller.
 
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ pub mod histogram;
 mod models;
 
 pub use exposition::{Exposition, Labels, TextFormat, labels};
-pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
+pub use histogram::{answer_times, token_counts};
 pub use models::AnswerUsage;
 use models::Models;
 
@@ -32,13 +32,14 @@ pub struct Metrics(Arc<Shared>);
 
 #[derive(Debug, SmartDefault)]
 struct Shared {
-    #[default(Histogram::of_times(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     edit: Histogram,
-    #[default(Histogram::of_times(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     pass: Histogram,
-    #[default(Histogram::of_times(CHUNK_TIMES))]
+    #[default(Histogram::new(CHUNK_TIMES))]
     chunks: Histogram,
-    streams: AtomicU64,
+    // Its clones are the running answers.
+    streams: StreamGuard,
     counts: Held<AnswerCounts>,
 }
 
@@ -74,8 +75,8 @@ pub enum Route {
 }
 
 /// Counts a running answer for as long as it lives.
-#[derive(Debug)]
-pub struct StreamGuard(Metrics);
+#[derive(Clone, Debug, Default)]
+pub struct StreamGuard(Arc<()>);
 
 /// A count for each variant of an enum.
 #[derive(Debug)]
@@ -87,24 +88,23 @@ impl Metrics {
     /// Observes the latency that abridge added to a request.
     pub fn observe_added(&self, route: Route, time: Duration) {
         let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };
-        histogram.observe_time(time);
+        histogram.observe(time.as_secs_f64());
     }
 
     /// Observes how long one chunk was held before it was passed on.
     pub fn observe_chunk(&self, time: Duration) {
-        self.0.chunks.observe_time(time);
+        self.0.chunks.observe(time.as_secs_f64());
     }
 
     /// Counts an answer as running until the guard is dropped.
     #[must_use]
     pub fn start_stream(&self) -> StreamGuard {
-        self.0.streams.fetch_add(1, Ordering::Relaxed);
-        StreamGuard(self.clone())
+        self.0.streams.clone()
     }
 
     /// The number of running answers.
     pub fn streams(&self) -> u64 {
-        self.0.streams.load(Ordering::Relaxed)
+        Arc::strong_count(&self.0.streams.0) as u64 - 1
     }
 
     /// Counts the changes of an edited request.
@@ -173,11 +173,11 @@ impl Metrics {
 
     /// Writes these metrics.
     pub fn write(&self, exposition: &mut Exposition) {
-        let Shared { edit, pass, chunks, streams, .. } = &*self.0;
-        let added = [("edit", edit), ("pass", pass)].map(|(way, times)| (labels([("way", way)]), times.snapshot()));
+        let Shared { edit, pass, chunks, .. } = &*self.0;
+        let added = [("edit", edit), ("pass", pass)].map(|(way, times)| (labels([("way", way)]), times.clone()));
         exposition.times("abridge_added", added);
-        exposition.times("abridge_chunk", [(Labels::new(), chunks.snapshot())]);
-        exposition.gauge("abridge_streams", streams.load(Ordering::Relaxed));
+        exposition.times("abridge_chunk", [(Labels::new(), chunks.clone())]);
+        exposition.gauge("abridge_streams", self.streams());
         self.0.counts.with(|counts| counts.write(exposition));
     }
 }
@@ -236,13 +236,5 @@ impl<K: VariantArray + Copy + Eq + Into<&'static str>> Tally<K> {
     /// The name of each variant, and its count.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         K::VARIANTS.iter().zip(&self.0).map(|(kind, count)| ((*kind).into(), count.load(Ordering::Relaxed)))
-    }
-}
-
-// === impl StreamGuard ===
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.0.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }

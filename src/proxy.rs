@@ -41,6 +41,7 @@ pub mod keep_alive;
 mod live;
 mod notices;
 mod on_request;
+mod own_paths;
 mod prefix_tracker;
 mod request;
 mod respond;
@@ -162,9 +163,9 @@ impl Proxy {
     ) -> Self {
         let shares = fair_shares::FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls =
+        let mut recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
-        let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
+        recalls.lacks_store = engine.store_notice().is_some();
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(&engine.factors));
         let ledger = engine.bookkeeper.ledger.clone();
         let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
@@ -174,7 +175,7 @@ impl Proxy {
             limits,
             max_in_flight,
             in_flight,
-            recalls,
+            recalls: Arc::new(recalls),
             services,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
@@ -242,12 +243,8 @@ impl Proxy {
         let answer = match route {
             _ if let Some(error) = refused => Err(self.reject(request, error)),
             Route::Admin => {
-                let draining = self.stopping.is_cancelled();
-                let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
-                let state = admin::State { introspection: self, draining, store, recalls: &self.recalls, requester };
-                Ok(Box::pin(admin::answer(request.method(), request.uri(), request.headers(), state))
-                    .await
-                    .map(full_body))
+                let requester = self.requester(request.headers(), connection);
+                Ok(Box::pin(self.answer_own(&request, requester)).await.map(full_body))
             }
             Route::Events => {
                 let audience = self.audience(request.headers());
@@ -262,10 +259,15 @@ impl Proxy {
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
-            Route::Pass => match self.check_socket(&self.live.load(), &request) {
-                Some(refused) => return refused.to_response(dialect).map(full_body),
-                None => self.pass(request).await,
-            },
+            Route::Pass => {
+                if let Some(refused) = self.check_socket(&self.live.load(), &request) {
+                    return refused.to_response(dialect).map(full_body);
+                }
+                if dialect::for_path(request.uri().path()).is_some() {
+                    self.keep_alives.end_on(connection.id);
+                }
+                self.pass(request).await
+            }
         };
         let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of abridge itself");

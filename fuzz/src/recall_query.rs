@@ -6,18 +6,15 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State};
+use abridge_proxy::admin::{RecallHandler, Requester};
 use abridge_proxy::body::Budget;
-use abridge_proxy::history::History;
-use abridge_proxy::inspect;
-use abridge_proxy::metrics::TextFormat;
 use abridge_proxy::payload::{Keys, Lifetime};
 use abridge_proxy::recall::PATH;
 use abridge_proxy::store::tests::memory::MemoryStore;
 use abridge_proxy::store::{Clock, Settings, Store, Time};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::BodyExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -78,11 +75,10 @@ struct Answer {
 impl Scene {
     fn ask(&self, target: &Uri, requester: Requester) -> Answer {
         let recalls = RecallHandler::new(Arc::clone(&self.places), self.budget.clone(), 0, Duration::from_mins(1));
-        let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
-        let state = State { introspection, draining: false, store, recalls: &recalls, requester };
+        let handle = target.path().strip_prefix(PATH).expect("a recall");
+        let (query, store) = (target.query().unwrap_or_default(), Some(&self.store as &dyn Store));
         let _clock = CLOCK.enter();
-        let answer =
-            admin::answer(&Method::GET, target, &HeaderMap::new(), state).now_or_never().expect("nothing to wait for");
+        let answer = recalls.answer(handle, query, store, requester).now_or_never().expect("nothing to wait for");
         let (head, body) = answer.into_parts();
         let body = body.collect().now_or_never().expect("it is there").expect("nothing fails").to_bytes();
         let answer = Answer { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(&body) };
@@ -212,26 +208,4 @@ fn of_grep(needle: &[u8], body: &[u8], payload: &[u8]) -> usize {
         assert_eq!(body, expected);
     }
     n
-}
-
-#[derive(Debug)]
-struct Nothing(History);
-
-#[async_trait::async_trait]
-impl Introspection for Nothing {
-    async fn metrics(&self, _: TextFormat) -> String {
-        String::new()
-    }
-
-    async fn status(&self) -> String {
-        String::new()
-    }
-
-    fn history(&self) -> &History {
-        &self.0
-    }
-
-    fn inspect(&self) -> inspect::Settings {
-        inspect::Settings::default()
-    }
 }

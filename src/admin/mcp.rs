@@ -39,7 +39,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::recall::{RANGE, RecallHandler, Requester, SIZE};
+use super::recall::{RecallError, RecallHandler, Requester};
 use super::text;
 use crate::events::Audience;
 use crate::payload::{Keys, handles_in};
@@ -214,19 +214,14 @@ impl Session {
         let handle = handles_in(&named).next_back().map(|handle| handle.to_string());
         let handle = handle.unwrap_or(named);
         let query = query(arguments);
-        let answer = self.recalls.answer(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
-        let (parts, body) = answer.into_parts();
-        let body = bytes_of(body).await;
-        if parts.status != StatusCode::OK {
-            return Err(String::from_utf8_lossy(&body).trim_end().to_owned());
-        }
-        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        if header("content-disposition").is_some() {
-            return media(header("content-type").unwrap_or_default(), &body);
+        let found = self.recalls.recall(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
+        let found = found.map_err(|RecallError(_, why)| why.trim_end().to_owned())?;
+        if let Some(media) = found.media() {
+            return shown(media.name(), &found.part.body);
         }
         let most = most.min(if query.is_empty() { DEFAULT_LIMIT } else { MAX_TEXT_BYTES });
-        let place = header(RANGE.as_str()).and_then(|range| range.split_once('-')?.0.parse().ok());
-        Ok(ContentBlock::text(with_range(&body, most, place, header(SIZE.as_str()).unwrap_or("?"))))
+        let place = found.part.range.map(|range| range.start);
+        Ok(ContentBlock::text(with_range(&found.part.body, most, place, found.size)))
     }
 
     /// The last used payloads, those with the text if there is one.
@@ -258,12 +253,8 @@ impl Session {
             Requester::Operator => Requester::Operator,
             _ => Requester::Unrestricted,
         };
-        let answer = self.recalls.answer(&handle, &query, store, reader).await;
-        if answer.status() != StatusCode::OK {
-            return entry;
-        }
-        let body = bytes_of(answer.into_body()).await;
-        let shown = String::from_utf8_lossy(&body);
+        let Ok(found) = self.recalls.recall(&handle, &query, store, reader).await else { return entry };
+        let shown = String::from_utf8_lossy(&found.part.body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
             entry.extend(["  ", excerpt(line, text.unwrap_or_default()), "\n"]);
@@ -273,7 +264,7 @@ impl Session {
 }
 
 /// An image or sound, as clients show it to the model.
-fn media(media_type: &str, bytes: &[u8]) -> Result<ContentBlock, String> {
+fn shown(media_type: &str, bytes: &[u8]) -> Result<ContentBlock, String> {
     let is_shown = bytes.len() <= MAX_MEDIA_BYTES;
     match media_type.split('/').next() {
         Some("image") if is_shown => Ok(ContentBlock::image(STANDARD.encode(bytes), media_type)),
@@ -286,11 +277,11 @@ fn media(media_type: &str, bytes: &[u8]) -> Result<ContentBlock, String> {
 }
 
 /// The beginning of what was selected, from `place` on in a payload of `size` bytes, with a line that says what it is a part of.
-fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: &str) -> String {
+fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: usize) -> String {
     let mut shown = String::from_utf8_lossy(selected).into_owned();
     let is_cut = shown.len() > most;
     shown.truncate(shown.floor_char_boundary(most));
-    if !is_cut && place == Some(0) && size.parse() == Ok(selected.len()) {
+    if !is_cut && place == Some(0) && size == selected.len() {
         return shown;
     }
     let (part, more) = match place {
@@ -301,11 +292,6 @@ fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: &str) ->
         None => (format!("{size} bytes in all"), format!("; cut to {most} bytes")),
     };
     shown + &format!("\n[{part}{}]", if is_cut { more.as_str() } else { "" })
-}
-
-/// The bytes of a body, which is one frame.
-async fn bytes_of(mut body: Full<Bytes>) -> Bytes {
-    body.frame().await.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
 }
 
 /// The part of a line around the text.

@@ -46,7 +46,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Whether this module serves a path.
-pub(super) fn is_path(path: &str) -> bool {
+pub(crate) fn is_path(path: &str) -> bool {
     [PATH, SHORT_PATH, DESCRIPTION].contains(&path)
 }
 
@@ -59,7 +59,7 @@ pub fn for_browser<B>(request: &Request<B>) -> Option<Response<Full<Bytes>>> {
 
 /// Answers with the page, a redirect to it, or the description. [`super::access`] sets the headers that all answers have in
 /// common.
-pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
+pub(crate) fn answer(path: &str) -> Response<Full<Bytes>> {
     match path {
         PATH => page(),
         DESCRIPTION => json(StatusCode::OK, include_str!("../../assets/openapi.json")),

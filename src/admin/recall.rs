@@ -36,8 +36,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 use http_body_util::Full;
@@ -54,9 +53,9 @@ use crate::units::Period;
 
 mod selector;
 
-pub(super) use selector::parse_query;
-pub(crate) use selector::percent_decoded;
-use selector::{Selection, Selector};
+pub(crate) use selector::Selection;
+use selector::Selector;
+pub(crate) use selector::{parse_query, percent_decoded};
 
 /// From this length on, in bytes, a payload is searched on a blocking thread.
 const BLOCKING_FROM: usize = 1 << 20;
@@ -64,8 +63,8 @@ const BLOCKING_FROM: usize = 1 << 20;
 /// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
 const MAX_STORE_READS: usize = 4;
 
-pub(crate) const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
-pub(super) const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
+const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
+const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
 const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
 const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");
 
@@ -96,8 +95,8 @@ pub struct RecallHandler {
     searches: Semaphore,
     store_timeout: Duration,
     counts: Tally<RecallOutcome>,
-    // The settings have a store, and it could not be opened.
-    lacks_store: bool,
+    /// Whether the settings have a store that could not be opened.
+    pub lacks_store: bool,
 }
 
 /// How many recalls may be answered at a time, and how many bytes they hold.
@@ -168,28 +167,33 @@ impl RecallHandler {
         }
     }
 
-    /// Says in answers whether the store of the settings could not be opened.
-    #[must_use]
-    pub fn without_store(self, lacks_store: bool) -> Self {
-        Self { lacks_store, ..self }
-    }
-
     /// Each outcome, and its count.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.counts()
     }
 
-    /// Answers a recall and counts its outcome.
-    pub(super) async fn answer(
+    /// Answers a recall.
+    pub async fn answer(
         &self,
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
         requester: Requester,
     ) -> Response<Full<Bytes>> {
-        let answered = self.respond(handle, query, store, requester).await;
-        let response = answered.unwrap_or_else(RecallError::into_response);
-        self.counts.count(match response.status() {
+        let found = self.recall(handle, query, store, requester).await;
+        found.map_or_else(RecallError::into_response, Recalled::into_response)
+    }
+
+    /// Reads a payload, or the part of it that the query asks for, and counts the outcome.
+    pub(crate) async fn recall(
+        &self,
+        handle: &str,
+        query: &str,
+        store: Option<&dyn Store>,
+        requester: Requester,
+    ) -> Result<Recalled, RecallError> {
+        let found = self.find(handle, query, store, requester).await;
+        self.counts.count(match found.as_ref().map_or_else(|error| error.0, |_| StatusCode::OK) {
             StatusCode::OK => RecallOutcome::Found,
             StatusCode::NOT_FOUND => RecallOutcome::Unknown,
             StatusCode::GONE => RecallOutcome::Swept,
@@ -197,16 +201,16 @@ impl RecallHandler {
             StatusCode::INTERNAL_SERVER_ERROR => RecallOutcome::Damaged,
             _ => RecallOutcome::Busy,
         });
-        response
+        found
     }
 
-    async fn respond(
+    async fn find(
         &self,
         handle: &str,
         query: &str,
         store: Option<&dyn Store>,
         requester: Requester,
-    ) -> Result<Response<Full<Bytes>>, RecallError> {
+    ) -> Result<Recalled, RecallError> {
         if matches!(requester, Requester::Unauthenticated) {
             return Err(RecallError(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED.into()));
         }
@@ -232,38 +236,31 @@ impl RecallHandler {
             return Err(RecallError::busy(NO_BUDGET));
         }
         let body = Bytes::from_owner(LeasedBytes { bytes: found.body.clone(), _lease: lease, _permit: permit });
-        let mut response = text(StatusCode::OK, body);
-        let headers = response.headers_mut();
-        // The payload is untrusted output of a tool, which may be HTML with scripts.
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        set_type(headers, key, media, size, &found);
-        let range = found.range.map(|range| format!("{}-{}", range.start, range.end));
-        let [size, lines, matches] = [Some(size), found.lines, found.matches].map(|n| Some(n?.to_string()));
-        for (name, value) in [(SIZE, size), (LINES, lines), (MATCHES, matches), (RANGE, range)] {
-            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-                headers.insert(name, value);
-            }
-        }
-        Ok(response)
+        Ok(Recalled { key, media, size, part: Selection { body, ..found } })
     }
 
-    /// Answers a recall of the whole payload that a caller's hash names.
-    pub async fn by_hash(&self, hash: &str, store: Option<&dyn Store>, requester: Requester) -> Response<Full<Bytes>> {
+    /// Reads the whole payload that a caller's hash names.
+    pub(crate) async fn by_hash(
+        &self,
+        hash: &str,
+        store: Option<&dyn Store>,
+        requester: Requester,
+    ) -> Result<Recalled, RecallError> {
         let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
         let owners = if let Requester::Caller(owners) = &requester { owners.as_slice() } else { &[] };
         let keys: Vec<_> = owners.iter().filter_map(named).collect();
-        let mut answer = RecallError::unknown().into_response();
+        let mut found = Err(RecallError::unknown());
         for key in keys {
-            answer = self.answer(&key.to_string(), "", store, requester.clone()).await;
-            if !matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+            found = self.recall(&key.to_string(), "", store, requester.clone()).await;
+            if !matches!(&found, Err(RecallError(StatusCode::NOT_FOUND | StatusCode::GONE, _))) {
                 break;
             }
         }
-        answer
+        found
     }
 
     /// Waits for a search of the store, within the limits of recalls.
-    pub(super) async fn search(&self, page: StoreFuture<'_, Page>, requester: &Requester) -> Result<Page, String> {
+    pub(crate) async fn search(&self, page: StoreFuture<'_, Page>, requester: &Requester) -> Result<Page, String> {
         let Ok(_permit) = self.places(requester).in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
         // The semaphore is never closed.
         let _search = self.searches.acquire().await.ok();
@@ -318,21 +315,53 @@ impl Requester {
     }
 }
 
-/// Says the type of what was selected of a payload of `size` bytes, if that is not plain text. Of an image, a file or sound, a
-/// part has no type itself, and no browser shows any of it as a page of this origin.
-fn set_type(headers: &mut HeaderMap, key: PayloadKey, media: Option<MediaType>, size: usize, selected: &Selection) {
-    if selected.is_json {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+/// A payload, or a part of it, that was read.
+pub(crate) struct Recalled {
+    key: PayloadKey,
+    // That of an image, a file or sound.
+    media: Option<MediaType>,
+    /// The length of the payload.
+    pub(crate) size: usize,
+    pub(crate) part: Selection,
+}
+
+impl Recalled {
+    /// The type of an image, a file or sound. A part has none itself, and no browser shows any of it as a page of this origin.
+    pub(crate) fn media(&self) -> Option<MediaType> {
+        let (media, range) = self.media.zip(self.part.range.as_ref())?;
+        Some(if *range == (0..self.size) { media } else { MediaType::Bytes })
     }
-    let (Some(media), Some(range)) = (media, &selected.range) else { return };
-    let shown = if *range == (0..size) { media } else { MediaType::Bytes };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(shown.name()));
-    let file = HeaderValue::try_from(format!("attachment; filename=\"{key}.{}\"", media.extension()));
-    headers.extend(file.map(|file| (CONTENT_DISPOSITION, file)));
+
+    /// The type of what was read.
+    pub(crate) fn content_type(&self) -> &'static str {
+        let text = if self.part.is_json { "application/json" } else { "text/plain; charset=utf-8" };
+        self.media().map_or(text, MediaType::name)
+    }
+
+    fn into_response(self) -> Response<Full<Bytes>> {
+        let mut response = text(StatusCode::OK, self.part.body.clone());
+        let headers = response.headers_mut();
+        // The payload is untrusted output of a tool, which may be HTML with scripts.
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type()));
+        let Self { key, media, size, part: Selection { range, lines, matches, .. } } = self;
+        let extension = media.filter(|_| range.is_some()).map(MediaType::extension);
+        let file = extension.map(|extension| format!("attachment; filename=\"{key}.{extension}\""));
+        let range = range.map(|range| format!("{}-{}", range.start, range.end));
+        let [size, lines, matches] = [Some(size), lines, matches].map(|n| Some(n?.to_string()));
+        let fields = [(CONTENT_DISPOSITION, file), (SIZE, size), (LINES, lines), (MATCHES, matches), (RANGE, range)];
+        for (name, value) in fields {
+            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+                headers.insert(name, value);
+            }
+        }
+        response
+    }
 }
 
 /// Why a payload cannot be returned: the status, and a sentence.
-struct RecallError(StatusCode, Cow<'static, str>);
+#[derive(Debug)]
+pub(crate) struct RecallError(pub(crate) StatusCode, pub(crate) Cow<'static, str>);
 
 impl RecallError {
     fn unknown() -> Self {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio_util::sync::DropGuard;
 
 use super::Running;
-use crate::admin::Introspection as _;
 use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
@@ -70,7 +69,7 @@ pub(super) fn report_settings(
     if config.serves_strangers() && clients::add_headers(config, environment) {
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
-    let originals = running.proxy.store_notice().unwrap_or_else(|| describe_storage(config, environment));
+    let originals = running.proxy.engine.store_notice().unwrap_or_else(|| describe_storage(config, environment));
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);

@@ -130,19 +130,23 @@ impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for PacedBody<B> 
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub struct Requests {
-    in_flight: AtomicUsize,
+    // Their clones are what is in flight, and what keeps the connection open.
+    in_flight: Arc<()>,
+    kept_open: KeptOpen,
     started: AtomicUsize,
-    kept_open: AtomicUsize,
     closing: Notify,
 }
 
 /// A part of a request, its body or its answer. The request is in flight until all of them are dropped.
-#[derive(Debug)]
-pub struct InFlight(Arc<Requests>);
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    of: Arc<Requests>,
+    _part: Arc<()>,
+}
 
 /// Until this is dropped, the connection is not idle.
-#[derive(Debug)]
-pub struct KeptOpen(Arc<Requests>);
+#[derive(Clone, Debug, Default)]
+pub struct KeptOpen(Arc<()>);
 
 // === impl Requests ===
 
@@ -150,19 +154,17 @@ impl Requests {
     /// Counts a request.
     pub fn start(self: &Arc<Self>) -> InFlight {
         self.started.fetch_add(1, Ordering::Relaxed);
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(self))
+        InFlight { of: Arc::clone(self), _part: Arc::clone(&self.in_flight) }
     }
 
     /// Keeps the connection open without a request.
-    pub fn keep_open(self: &Arc<Self>) -> KeptOpen {
-        self.kept_open.fetch_add(1, Ordering::Relaxed);
-        KeptOpen(Arc::clone(self))
+    pub fn keep_open(&self) -> KeptOpen {
+        self.kept_open.clone()
     }
 
     /// Whether a request is in flight.
     pub fn are_in_flight(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0
+        Arc::strong_count(&self.in_flight) > 1
     }
 
     /// How many requests there were.
@@ -181,7 +183,7 @@ impl Requests {
         let mut started = 0;
         loop {
             sleep(within).await;
-            let (so_far, is_kept) = (self.n_started(), self.kept_open.load(Ordering::Relaxed) > 0);
+            let (so_far, is_kept) = (self.n_started(), Arc::strong_count(&self.kept_open.0) > 1);
             let is_used = is_kept || self.are_in_flight();
             if so_far == started && !is_used {
                 return;
@@ -192,31 +194,10 @@ impl Requests {
     }
 }
 
-// === impl InFlight ===
-
 impl InFlight {
     /// Ends the connection after the requests that are in flight.
     pub fn close_connection(&self) {
-        self.0.closing.notify_one();
-    }
-}
-
-impl Clone for InFlight {
-    fn clone(&self) -> Self {
-        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for KeptOpen {
-    fn drop(&mut self) {
-        self.0.kept_open.fetch_sub(1, Ordering::Relaxed);
+        self.of.closing.notify_one();
     }
 }
 

@@ -54,7 +54,7 @@ impl PeekableBody {
     /// Reads the body to its end and returns its data; `None` if it has more than `max` bytes, breaks off, or takes longer
     /// than `within`. It can be relayed in each case.
     pub async fn peek(&mut self, max: usize, within: Duration) -> Option<Bytes> {
-        if self.rest.size_hint().lower() > u64::try_from(max).unwrap_or(u64::MAX) {
+        if self.size_hint().lower() > u64::try_from(max).unwrap_or(u64::MAX) {
             return None;
         }
         let mut n_bytes = self.n_peeked();
@@ -181,5 +181,22 @@ impl Body for PeekableBody {
         }
         hint.set_lower(hint.lower().saturating_add(peeked));
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_that_were_peeked_before_count() {
+        let frames = [Bytes::from_static(b"0123456789")].map(|data| Ok(Frame::data(data)));
+        let mut body = PeekableBody::made(Box::pin(stream::iter(frames)));
+        let within = Duration::from_secs(1);
+        assert!(body.peek_until(0, within, |_| None::<()>).await.is_none());
+        assert!(body.peek(9, within).await.is_none());
+        assert_eq!(body.peek(10, within).await.unwrap(), "0123456789");
     }
 }

@@ -7,14 +7,13 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-
-use super::histogram::Snapshot;
 
 /// A form of the text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -113,13 +112,13 @@ impl Exposition {
     }
 
     /// Adds histograms of times. `_seconds` is appended to the name.
-    pub fn times(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.add(name, Some(Unit::Seconds), MetricType::Histogram, each, |snapshot| Box::new(snapshot));
+    pub fn times(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Histogram)>) {
+        self.add(name, Some(Unit::Seconds), MetricType::Histogram, each, |histogram| Box::new(histogram));
     }
 
     /// Adds histograms of sizes.
-    pub fn sizes(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.add(name, None, MetricType::Histogram, each, |snapshot| Box::new(snapshot));
+    pub fn sizes(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Histogram)>) {
+        self.add(name, None, MetricType::Histogram, each, |histogram| Box::new(histogram));
     }
 
     /// Adds an info metric. `_info` is appended to the name.
@@ -195,16 +194,6 @@ impl Collector for Exposition {
     }
 }
 
-impl EncodeMetric for Snapshot {
-    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
-        to.encode_histogram::<NoLabelSet>(self.sum, self.count, &self.buckets, None)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
-
 fn help(name: &str) -> &'static str {
     HELP.lines().filter_map(|line| line.split_once(' ')).find(|(of, _)| *of == name).map_or("", |(_, help)| help)
 }
@@ -268,8 +257,9 @@ mod tests {
         exposition.counters("abridge_recalls", []);
         exposition.gauge("abridge_streams", 7);
         exposition.ratios("r", [(vec![("x", "y".to_owned())], 1.55)]);
-        let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
-        exposition.times("t", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
+        let histogram = Histogram::new([0.5]);
+        [0.5, 0.75, 1.25].into_iter().for_each(|value| histogram.observe(value));
+        exposition.times("t", [(Labels::new(), histogram)]);
         exposition.info("abridge", vec![("version", "1".to_owned())]);
         exposition
     }

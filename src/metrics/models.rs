@@ -6,7 +6,7 @@ use std::time::Duration;
 use smart_default::SmartDefault;
 
 use super::exposition::{Exposition, Labels, labels};
-use super::histogram::{ANSWER_TIMES, Histogram, TOKEN_COUNTS};
+use super::histogram::{Histogram, answer_times, token_counts};
 
 /// How many models have their own label; later ones count as [`OTHER`].
 pub(super) const MAX_MODELS: usize = 50;
@@ -23,11 +23,11 @@ pub(super) struct Models(BTreeMap<String, Model>);
 
 #[derive(Debug, SmartDefault)]
 struct Model {
-    #[default(Histogram::of_numbers(TOKEN_COUNTS))]
+    #[default(Histogram::new(token_counts()))]
     input: Histogram,
-    #[default(Histogram::of_numbers(TOKEN_COUNTS))]
+    #[default(Histogram::new(token_counts()))]
     output: Histogram,
-    #[default(Histogram::of_times(ANSWER_TIMES))]
+    #[default(Histogram::new(answer_times()))]
     duration: Histogram,
     billed: [u64; 3],
     predicted: u64,
@@ -56,10 +56,10 @@ impl Models {
         let n_named = self.0.len() - usize::from(self.0.contains_key(OTHER));
         let has_place = self.0.contains_key(&name) || n_named < MAX_MODELS;
         let model = self.0.entry(if has_place { name } else { OTHER.to_owned() }).or_default();
-        model.duration.observe_time(answer.duration);
+        model.duration.observe(answer.duration.as_secs_f64());
         let Some([prompt, cached, completion]) = answer.billed else { return };
-        model.input.observe_number(prompt);
-        model.output.observe_number(completion);
+        model.input.observe(float(prompt));
+        model.output.observe(float(completion));
         for (sum, n) in model.billed.iter_mut().zip([prompt, cached, completion]) {
             *sum += n;
         }
@@ -73,12 +73,12 @@ impl Models {
     pub(super) fn write(&self, exposition: &mut Exposition) {
         let usage = self.0.iter().flat_map(|(name, model)| {
             let types = [("input", &model.input), ("output", &model.output)];
-            types.map(|(kind, tokens)| (labels_with(name, "gen_ai_token_type", kind), tokens.snapshot()))
+            types.map(|(kind, tokens)| (labels_with(name, "gen_ai_token_type", kind), tokens.clone()))
         });
         exposition.sizes("gen_ai_client_token_usage", usage);
         exposition.times(
             "gen_ai_client_operation_duration",
-            self.0.iter().map(|(name, model)| (model_labels(name), model.duration.snapshot())),
+            self.0.iter().map(|(name, model)| (model_labels(name), model.duration.clone())),
         );
         let billed = self.0.iter().flat_map(|(name, model)| {
             let types = ["input", "cached", "output"].into_iter().zip(model.billed);
@@ -101,6 +101,11 @@ fn labels_with(name: &str, other: &'static str, value: &str) -> Labels {
     labels([("gen_ai_operation_name", "chat"), ("gen_ai_request_model", name), (other, value)])
 }
 
+#[expect(clippy::cast_precision_loss, reason = "no request or answer has 2^53 tokens")]
+fn float(tokens: u64) -> f64 {
+    tokens as f64
+}
+
 /// A model's name as a label.
 fn label(name: &str) -> String {
     name.chars().take(MAX_NAME_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -109,6 +114,7 @@ fn label(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::TextFormat;
 
     #[test]
     fn the_number_of_model_labels_is_bounded() {
@@ -124,8 +130,15 @@ mod tests {
         models.add(&AnswerUsage::default());
         assert_eq!(models.0.len(), MAX_MODELS + 1);
         assert_eq!(models.0[OTHER].billed, [200, 80, 20]);
-        assert_eq!((models.0["m0"].duration.snapshot().count, models.0["m0"].billed), (2, [10, 4, 1]));
-        assert_eq!(models.0[OTHER].duration.snapshot().count, 21);
+        assert_eq!(models.0["m0"].billed, [10, 4, 1]);
+        let mut exposition = Exposition::default();
+        models.write(&mut exposition);
+        let text = exposition.into_text(TextFormat::Prometheus);
+        for (model, n) in [("m0", 2), (OTHER, 21)] {
+            let labels = format!("gen_ai_operation_name=\"chat\",gen_ai_request_model=\"{model}\"");
+            let count = format!("gen_ai_client_operation_duration_seconds_count{{{labels}}} {n}\n");
+            assert!(text.contains(&count), "{text}");
+        }
     }
 
     #[test]

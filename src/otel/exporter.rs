@@ -25,7 +25,7 @@ use super::{OtelError, Settings};
 use crate::body::RequestBody;
 use crate::dialect::AnswerEnd;
 use crate::history::{Entry, Outcome};
-use crate::metrics::{ANSWER_TIMES, TOKEN_COUNTS};
+use crate::metrics::{answer_times, token_counts};
 use crate::upstream::connect::Proxies;
 use crate::upstream::post::{PostError, send_post};
 use crate::upstream::{self, Upstream};
@@ -90,7 +90,7 @@ impl Exporter {
         if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
             headers.remove(TRACESTATE);
         }
-        RequestTrace { exporter: self.clone(), request, upstream }
+        RequestTrace { exporter: self.clone(), request, upstream, sent }
     }
 
     /// Sends what has not been sent; it waits, and must not be called on the server's thread.
@@ -167,13 +167,13 @@ impl Instruments {
                 .u64_histogram("gen_ai.client.token.usage")
                 .with_unit("{token}")
                 .with_description("Tokens as billed")
-                .with_boundaries(TOKEN_COUNTS.to_vec())
+                .with_boundaries(token_counts().collect())
                 .build(),
             duration: meter
                 .f64_histogram("gen_ai.client.operation.duration")
                 .with_unit("s")
                 .with_description("From when a request was sent to the end of its answer")
-                .with_boundaries(ANSWER_TIMES.to_vec())
+                .with_boundaries(answer_times().collect())
                 .build(),
             removed: meter
                 .u64_counter("abridge.tokens.removed")
@@ -207,6 +207,7 @@ pub struct RequestTrace {
     exporter: Exporter,
     request: Context,
     upstream: Context,
+    sent: SystemTime,
 }
 
 /// The name of the empty field that the propagator writes without a state.
@@ -220,7 +221,6 @@ impl RequestTrace {
         entry: &Entry,
         provider: &'static str,
         steps: &[(&'static str, SystemTime, SystemTime)],
-        sent: SystemTime,
         at: SystemTime,
     ) {
         let model = entry.model.clone().unwrap_or_default();
@@ -231,7 +231,7 @@ impl RequestTrace {
         ];
         named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));
         let Inner { tracer, instruments, .. } = &*self.exporter.0;
-        instruments.record(entry, at.duration_since(sent).unwrap_or_default(), &named);
+        instruments.record(entry, at.duration_since(self.sent).unwrap_or_default(), &named);
 
         if !self.request.span().is_recording() {
             return;

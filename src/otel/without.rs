@@ -33,5 +33,5 @@ impl Exporter {
 
 impl RequestTrace {
     /// Ends the trace.
-    pub fn end(self, _: &Entry, _: &str, _: &[(&str, SystemTime, SystemTime)], _: SystemTime, _: SystemTime) {}
+    pub fn end(self, _: &Entry, _: &str, _: &[(&str, SystemTime, SystemTime)], _: SystemTime) {}
 }

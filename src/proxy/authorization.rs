@@ -203,7 +203,7 @@ impl Proxy {
     }
 }
 
-/// The callers of this process's requests.
+/// The callers of this process's requests. A user of two APIs has a key for each, so callers are told apart within an API.
 #[derive(Debug, Default)]
 pub(super) struct CallersSeen {
     openai: OfApi,

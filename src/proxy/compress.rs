@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{BillingContext, Conversation};
@@ -227,14 +227,11 @@ impl Proxy {
         let credential = tenant(&parts.headers, request.session_id.as_deref());
         let requester = Requester::caller(&self.engine.keys, &credential);
         let found = self.recalls.by_hash(&request.hash, self.engine.store(), requester).await;
-        let (head, mut body) = found.into_parts();
-        // It is one piece.
-        let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
-        let written = wire::original(&request.hash, head.status, &head.headers, &content);
-        let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
-        let mut response = json(written.0, lease.hold(written.1));
-        if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
-            response.headers_mut().insert(http::header::RETRY_AFTER, seconds.clone());
+        let (status, written) = wire::original(&request.hash, found);
+        let lease = self.limits.budget.lease(written.len()).ok_or(ProxyError::TooManyBytes)?;
+        let mut response = json(status, lease.hold(written));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         Ok(response.map(full_body))
     }

@@ -1,7 +1,8 @@
 //! `[keep_alive]`: while a tool of the client runs, abridge keeps the upstream's prompt cache with requests that it makes itself.
 //!
 //! The request before is sent again, with one token of answer, shortly before its cache expires. It has the key of the client,
-//! whose connection must be open. The next request of the conversation ends it.
+//! whose connection must be open. The next request of the conversation ends it, and so does one with `x-abridge: off` on the same
+//! connection, whose conversation is not read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,6 +83,7 @@ pub(crate) struct KeepAlives {
 /// A conversation whose cache is kept.
 #[derive(Debug)]
 struct Kept {
+    connection: u64,
     ends: CancellationToken,
     warm_until: Option<Instant>,
     /// Whether further calls may come.
@@ -171,13 +173,23 @@ impl KeepAlives {
         })
     }
 
+    /// Ends the calls for conversations whose client has sent a request that is not read on this connection: it may be of one of
+    /// them.
+    pub(super) fn end_on(&self, connection: u64) {
+        self.kept.with(|all| {
+            for (_, kept) in all.extract_if(|_, kept| kept.connection == connection) {
+                kept.ends.cancel();
+            }
+        });
+    }
+
     /// How many calls have found the cache, have not found it, and have failed.
     pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
         let Counts { kept, lost, failed } = &*self.counts;
         [("kept", kept), ("lost", lost), ("failed", failed)].map(|(name, n)| (name, n.load(Ordering::Relaxed)))
     }
 
-    fn begin(&self, conversation: [u8; 16], ends: CancellationToken) -> bool {
+    fn begin(&self, conversation: [u8; 16], connection: u64, ends: CancellationToken) -> bool {
         self.kept.with(|all| {
             if all.len() >= MAX_KEPT {
                 all.retain(|_, kept| kept.goes_on || kept.is_warm());
@@ -185,7 +197,7 @@ impl KeepAlives {
             if all.len() >= MAX_KEPT && !all.contains_key(&conversation) {
                 return false;
             }
-            let before = all.insert(conversation, Kept { ends, warm_until: None, goes_on: true });
+            let before = all.insert(conversation, Kept { connection, ends, warm_until: None, goes_on: true });
             before.inspect(|before| before.ends.cancel());
             true
         })
@@ -215,7 +227,7 @@ impl CachedPrompt {
             return;
         }
         let ends = self.stopping.child_token();
-        if self.all.begin(self.conversation, ends.clone()) {
+        if self.all.begin(self.conversation, self.connection, ends.clone()) {
             tasks.spawn(async move {
                 let _ended = ends.run_until_cancelled(self.calls(&account, &ends)).await;
                 self.all.note(&self.conversation, &ends, |kept| kept.goes_on = false);
@@ -327,17 +339,17 @@ mod tests {
     fn the_number_of_conversations_has_a_limit_and_those_that_are_done_make_room() {
         let all = KeepAlives::default();
         let tokens: Vec<_> = (0..MAX_KEPT).map(|_| CancellationToken::new()).collect();
-        assert!(tokens.iter().enumerate().all(|(n, ends)| all.begin(name(n), ends.clone())));
-        assert!(!all.begin(name(MAX_KEPT), CancellationToken::new()), "all go on");
-        assert!(all.begin(name(7), CancellationToken::new()) && tokens[7].is_cancelled(), "its next request");
+        assert!(tokens.iter().enumerate().all(|(n, ends)| all.begin(name(n), 0, ends.clone())));
+        assert!(!all.begin(name(MAX_KEPT), 0, CancellationToken::new()), "all go on");
+        assert!(all.begin(name(7), 0, CancellationToken::new()) && tokens[7].is_cancelled(), "its next request");
 
         all.note(&name(1), &tokens[1], |kept| kept.goes_on = false);
         all.note(&name(2), &tokens[2], |kept| {
             kept.goes_on = false;
             kept.warm_until = Some(Instant::now() + LIFETIME);
         });
-        assert!(all.begin(name(MAX_KEPT), CancellationToken::new()), "there is room for one");
-        assert!(!all.begin(name(MAX_KEPT + 1), CancellationToken::new()), "a warm one stays");
+        assert!(all.begin(name(MAX_KEPT), 0, CancellationToken::new()), "there is room for one");
+        assert!(!all.begin(name(MAX_KEPT + 1), 0, CancellationToken::new()), "a warm one stays");
         assert_eq!([1, 2, 3].map(|n| all.end(&name(n))), [false, true, false]);
         assert!(tokens[3].is_cancelled());
     }

@@ -1,7 +1,8 @@
-//! The configuration that a reload can replace while the proxy runs: where requests go, to which of the upstreams of the settings,
-//! each with the edits of its requests and what is known of its models, and by `[experiment]` another policy for part of the
-//! conversations, so that the bills of both can be compared. `POST /abridge/reload`, which has the settings read again as `SIGHUP`
-//! does, and what else the app does with a proxy.
+//! The configuration that a reload can replace while the proxy runs, and what the app does with a proxy.
+//!
+//! It says where requests go: to one of the upstreams of the settings, each with the edits of its requests and what is known of its
+//! models. `[experiment]` has another policy for part of the conversations, so that the bills of both can be compared. `POST
+//! /abridge/reload` has the settings read again as `SIGHUP` does.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -14,17 +15,16 @@ use tokio::sync::{mpsc, oneshot};
 use super::compress::{self, CompressRules};
 use super::fair_shares::OpenConnection;
 use super::keep_alive::KeepAlive;
-use super::second_try::{Arm, BLOCKING_FROM};
-use super::{OwnAnswer, Proxy, RequestHead, WindowDiscovery, responses};
+use super::second_try::Arm;
+use super::{OwnAnswer, Proxy, WindowDiscovery, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
 use crate::body::Requests;
 use crate::dialect::Dialect;
-use crate::draft::{CONVERSATIONS, ParsedRequest, conversation_name};
 use crate::history::History;
 use crate::ledger::{Assignment, Savings};
 use crate::string_index::IndexedBody;
-use crate::tasks::{run_blocking, run_blocking_from};
+use crate::tasks::run_blocking;
 use crate::units::Fraction;
 use crate::upstream::Upstream;
 use crate::upstream::routes::{RequestFacts, Routes, model_of};
@@ -134,25 +134,6 @@ impl Proxy {
             }
             Err(_) => admin::text(StatusCode::SERVICE_UNAVAILABLE, "settings are not reloaded by this abridge\n"),
         }
-    }
-
-    /// The name of the conversation, by the first message of the user and not by instructions, which may have the time; `None` if
-    /// nothing asks for it, or the request does not show its beginning.
-    pub(super) async fn conversation_name(
-        &self,
-        head: &RequestHead<'_>,
-        text: Option<&IndexedBody>,
-    ) -> Option<[u8; 16]> {
-        let RequestHead { dialect, caller, destination, .. } = *head;
-        let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
-        let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
-        let name = move || {
-            let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
-            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
-            Some(*conversation_name(request, chain)?.as_bytes())
-        };
-        run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }
 }
 

@@ -66,7 +66,6 @@ impl Notices {
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Stalls {
     models: Held<Vec<Watched>>,
-    has_news: AtomicBool,
 }
 
 /// The requests to one model that were reported with the same prompt, one after the other.
@@ -83,15 +82,8 @@ struct Watched {
     reported: u64,
     /// How often the request had grown.
     repeats: u32,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    Watched,
-    /// A window was found, which is not known to the meter yet.
-    Found,
-    Told,
+    /// Whether it was found that the upstream cuts prompts.
+    is_found: bool,
 }
 
 /// The most models that are watched. A further one takes the place of the one that was seen first.
@@ -104,8 +96,9 @@ const MIN_REPORTED: u64 = 1024;
 const REPEATS: u32 = 2;
 
 impl Stalls {
-    /// Notes that an answer reported a prompt of `reported` tokens for a request of `size` tokens. Warns once for each model.
-    pub(in crate::proxy) fn note(&self, upstream: &str, model: &str, size: u64, reported: u64) {
+    /// Notes that an answer reported a prompt of `reported` tokens for a request of `size` tokens. Warns once for each model, and
+    /// lets the meter know its window.
+    pub(in crate::proxy) fn note(&self, meter: &Meter, upstream: &str, model: &str, size: u64, reported: u64) {
         if reported < MIN_REPORTED {
             return;
         }
@@ -120,7 +113,7 @@ impl Stalls {
             false
         });
         if is_found {
-            self.has_news.store(true, Ordering::Relaxed);
+            meter.learn_window(model, usize::try_from(reported).unwrap_or(usize::MAX));
             tracing::warn!(
                 upstream,
                 model,
@@ -130,30 +123,17 @@ impl Stalls {
             );
         }
     }
-
-    /// Lets the meter know what was found since the last time.
-    pub(in crate::proxy) fn teach(&self, meter: &Meter) {
-        if !self.has_news.load(Ordering::Relaxed) || !self.has_news.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        self.models.with(|models| {
-            for found in models.iter_mut().filter(|watched| watched.state == State::Found) {
-                found.state = State::Told;
-                meter.learn_window(&found.model, usize::try_from(found.reported).unwrap_or(usize::MAX));
-            }
-        });
-    }
 }
 
 impl Watched {
     fn new(upstream: &str, model: &str, size: u64, reported: u64) -> Self {
         let (upstream, model) = (upstream.to_owned(), model.to_owned());
-        Self { upstream, model, first: size, last: size, growth: 0, reported, repeats: 0, state: State::Watched }
+        Self { upstream, model, first: size, last: size, growth: 0, reported, repeats: 0, is_found: false }
     }
 
     /// Adds a request. Whether the upstream is found to cut, which is said once.
     fn add(&mut self, size: u64, reported: u64) -> bool {
-        if self.state != State::Watched {
+        if self.is_found {
             return false;
         }
         let growth = size.saturating_sub(self.last);
@@ -169,11 +149,8 @@ impl Watched {
         }
         (self.last, self.reported) = (size, reported);
         // Sizes are estimates.
-        let is_found = self.repeats >= REPEATS && size >= self.first / 4 * 5 && reported < size / 4 * 3;
-        if is_found {
-            self.state = State::Found;
-        }
-        is_found
+        self.is_found = self.repeats >= REPEATS && size >= self.first / 4 * 5 && reported < size / 4 * 3;
+        self.is_found
     }
 }
 
@@ -186,10 +163,9 @@ mod tests {
     fn found(requests: &[(u64, u64)]) -> Option<usize> {
         let (stalls, meter) = (Stalls::default(), Meter::new(&Settings::default(), &[]));
         for (size, reported) in requests {
-            stalls.note("u", "qwen3:8b", *size, *reported);
-            stalls.note("u", "other", 5000, 5000);
+            stalls.note(&meter, "u", "qwen3:8b", *size, *reported);
+            stalls.note(&meter, "u", "other", 5000, 5000);
         }
-        stalls.teach(&meter);
         assert_eq!(meter.window(Some("other")), None);
         meter.window(Some("qwen3:8b"))
     }
@@ -217,8 +193,8 @@ mod tests {
 
     #[test]
     fn the_number_of_models_is_bounded() {
-        let stalls = Stalls::default();
-        (0..MAX_WATCHED + 5).for_each(|n| stalls.note("u", &n.to_string(), 5000, 5000));
+        let (stalls, meter) = (Stalls::default(), Meter::new(&Settings::default(), &[]));
+        (0..MAX_WATCHED + 5).for_each(|n| stalls.note(&meter, "u", &n.to_string(), 5000, 5000));
         let (n, first) = stalls.models.with(|models| (models.len(), models[0].model.clone()));
         assert_eq!((n, &*first), (MAX_WATCHED, "5"));
     }

@@ -1,4 +1,6 @@
-//! `POST /abridge/summarize`: takes a conversation and returns it summarised, whatever the trigger.
+//! Requests that abridge answers with the edited body: `POST /abridge/summarize` and `POST /abridge/rewrite`.
+//!
+//! `POST /abridge/summarize` takes a conversation and returns it summarised, whatever the trigger.
 //!
 //! | path | calls the model at |
 //! |---|---|
@@ -8,7 +10,7 @@
 //! The call has the header fields of the request, `authorization` included, as for any summary. The answer has
 //! `x-abridge-summary: made`, or `none` if there is nothing to summarise; the other edits are made in both cases.
 //!
-//! `POST /abridge/rewrite`: takes a body of any dialect and answers with what would be sent upstream.
+//! `POST /abridge/rewrite` takes a body of any dialect and answers with what would be sent upstream.
 //!
 //! | path | the body is read as one that is sent to |
 //! |---|---|

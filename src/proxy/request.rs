@@ -14,12 +14,13 @@ use super::exchange::OverheadTimer;
 use super::fair_shares::{Admission, Permit};
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
-use super::second_try::Arm;
+use super::second_try::{Arm, BLOCKING_FROM};
 use super::{ClientRequest, Destination, LiveConfig, Proxy, ProxyError, RequestHead, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, ClientBody, Limits, ReadError};
 use crate::dialect::Dialect;
+use crate::draft::{CONVERSATIONS, ParsedRequest, conversation_name};
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::ledger::Assignment;
@@ -29,7 +30,7 @@ use crate::plan::Plan;
 use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
 use crate::string_index::{IndexedBody, StringIndexer};
-use crate::tasks::run_blocking;
+use crate::tasks::{run_blocking, run_blocking_from};
 use crate::upstream::framing::has_coding_other_than;
 
 /// A request whose body has been read.
@@ -159,6 +160,21 @@ impl Proxy {
         EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
     }
 
+    /// The name of the conversation, by the first message of the user and not by instructions, which may have the time; `None` if
+    /// nothing asks for it, or the request does not show its beginning.
+    async fn conversation_name(&self, head: &RequestHead<'_>, text: Option<&IndexedBody>) -> Option<[u8; 16]> {
+        let RequestHead { dialect, caller, destination, .. } = *head;
+        let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
+        let text = text.filter(|_| is_asked_for)?.clone();
+        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
+        let name = move || {
+            let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
+            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
+            Some(*conversation_name(request, chain)?.as_bytes())
+        };
+        run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
+    }
+
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
     /// while there are several callers.
     pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
@@ -283,7 +299,6 @@ impl Proxy {
         text: IndexedBody,
         asked: EditOptions<'_>,
     ) -> EditedBody {
-        self.accounting.notices.stalls.teach(&rules.planner.meter);
         let edited = self.engine.edit_body(rules, head.dialect, text, asked).await;
         self.count_failure(&edited);
         if let Some(report) = &edited.report {

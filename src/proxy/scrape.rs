@@ -4,23 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 use super::Proxy;
-use crate::admin::Introspection;
-use crate::engine::bookkeeper::Day;
-use crate::history::History;
-use crate::inspect;
-use crate::ledger::{By, Experiment, Figures, Report};
+use crate::ledger::{Experiment, Figures};
 use crate::metrics::{Exposition, Labels, TextFormat, labels};
 use crate::platform::process::resident_memory;
-use crate::tasks::run_blocking;
 use crate::tokens::prices::Nanodollars;
 
-#[async_trait]
-impl Introspection for Proxy {
-    async fn metrics(&self, format: TextFormat) -> String {
+impl Proxy {
+    /// The metrics as text.
+    pub(super) async fn metrics(&self, format: TextFormat) -> String {
         let mut exposition = Exposition::default();
         exposition.info("abridge", labels([("version", env!("CARGO_PKG_VERSION"))]));
         exposition.info("abridge_settings", labels([("fingerprint", &self.live.load().fingerprint())]));
@@ -45,38 +39,6 @@ impl Introspection for Proxy {
         exposition.into_text(format)
     }
 
-    async fn status(&self) -> String {
-        self.status_json().await
-    }
-
-    async fn ledger(&self, n_days: u32, by: Option<By>) -> Result<String, String> {
-        let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
-        // The intervals of experiments take some milliseconds.
-        let write = move || match by {
-            None => serde_json::to_string(&days),
-            Some(by) => {
-                let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
-                serde_json::to_string(&Report::of(days, by))
-            }
-        };
-        let json = run_blocking(write).await.map_err(|error| error.to_string())?;
-        json.map_err(|error| error.to_string())
-    }
-
-    fn store_notice(&self) -> Option<String> {
-        self.engine.store_notice()
-    }
-
-    fn history(&self) -> &History {
-        &self.accounting.history
-    }
-
-    fn inspect(&self) -> inspect::Settings {
-        self.live.load().inspect
-    }
-}
-
-impl Proxy {
     fn write_requests(&self, exposition: &mut Exposition) {
         let totals = self.accounting.history.totals();
         let outcomes = [
@@ -134,7 +96,7 @@ impl Proxy {
             exposition.counter("abridge_store_commits", n(&work.commits));
             exposition.counter("abridge_store_errors", n(&work.failures));
             exposition.counter("abridge_store_damaged", n(&work.damaged));
-            exposition.times("abridge_store_wait", [(Labels::new(), work.waits.snapshot())]);
+            exposition.times("abridge_store_wait", [(Labels::new(), work.waits.clone())]);
         }
         if let Some(shared) = store.shared() {
             let is_up = u64::from(!store.is_failing());

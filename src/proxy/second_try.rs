@@ -103,8 +103,8 @@ impl Proxy {
     ) -> RequestForm {
         let Some(rescue) = rescue.filter(|rescue| !rescue.noted.is_empty()) else { return RequestForm::Edited };
         let noted = rescue.noted.form(&self.chain_keys(head, text).await);
-        if noted.is_some() {
-            tracing::debug!(treatment = ?noted, "the upstream has refused an edited form of a conversation");
+        if let Some(form) = noted {
+            tracing::debug!(treatment = ?form, "the upstream has refused an edited form of a conversation");
         }
         noted.unwrap_or_default()
     }

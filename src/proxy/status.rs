@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::cache_ledger::{CacheAccount, Losses};
 use super::second_try::{Lesson, RescuePolicy};
 use super::{Destination, Proxy};
-use crate::admin::Introspection as _;
 use crate::dialect::Form;
 use crate::engine::summarizer::SummaryCounts;
 use crate::history::{MAX_ENTRIES, Totals};
@@ -210,7 +209,7 @@ impl Proxy {
             recalls: by_name(self.recalls.counts()),
             regrets: by_name([("repeated", repeated), ("recalled", recalled)]),
             store,
-            store_notice: self.store_notice(),
+            store_notice: self.engine.store_notice(),
             in_flight: self.in_flight(),
             streams: self.accounting.metrics.streams(),
             buffered_bytes: self.limits.budget.used() as u64,

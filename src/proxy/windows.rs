@@ -1,7 +1,6 @@
 //! Fetches the context windows of models from the upstream, beside the requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Uri;
@@ -11,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::dialect;
 use crate::engine::EngineConfig;
+use crate::held::Held;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
@@ -26,21 +26,17 @@ use super::headers::{API_KEY, X_API_KEY};
 /// one counts as a failure: it is asked again when another window is unknown.
 #[derive(Debug)]
 pub struct WindowDiscovery {
-    began: Instant,
-    gate: Arc<FetchGate>,
+    gate: Arc<Held<FetchGate>>,
 }
 
 /// Admits one fetch at a time, and none for a while after a failure.
 #[derive(Debug)]
 struct FetchGate {
-    // When the gate opens, in milliseconds since the start.
-    from: AtomicU64,
-    // The next delay, in milliseconds.
-    pause: AtomicU64,
+    // When the gate opens. None until the fetch fails; for ever, if it succeeds.
+    opens: Option<Instant>,
+    // The next delay.
+    pause: Duration,
 }
-
-/// Closed until the fetch fails; for ever, if it succeeds.
-const CLOSED: u64 = u64::MAX;
 
 /// The first and the longest delay after a failure; each is twice as long as the one before.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
@@ -56,7 +52,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 impl WindowDiscovery {
     /// Fetches when needed, or never if `tokens.ask_upstream` is false.
     pub fn new(tokens: &tokens::Settings) -> Self {
-        Self { began: Instant::now(), gate: Arc::new(FetchGate::new(tokens.ask_upstream, RETRY_DELAYS.0)) }
+        Self { gate: Arc::new(Held::new(FetchGate::new(tokens.ask_upstream, RETRY_DELAYS.0))) }
     }
 
     /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open. The built-in
@@ -69,20 +65,20 @@ impl WindowDiscovery {
         parts: &Parts,
         tasks: &Tasks,
     ) {
-        let began = self.began;
-        if report.bytes_before < MIN_BODY || report.model.is_none() || !self.gate.is_open(since(began)) {
+        let is_open = || self.gate.with(|gate| gate.is_open(Instant::now()));
+        if report.bytes_before < MIN_BODY || report.model.is_none() || !is_open() {
             return;
         }
         let model = report.model.as_deref().unwrap_or_default();
         let meter = &rules.planner.meter;
-        let is_open = || models::may_be_served_locally(meter.unaliased(model));
+        let may_be_local = || models::may_be_served_locally(meter.unaliased(model));
         let may_be_less =
-            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base().is_local() && is_open();
+            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base().is_local() && may_be_local();
         if meter.model(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };
-        if !self.gate.close(since(began)) {
+        if !self.gate.with(|gate| gate.close(Instant::now())) {
             return;
         }
         let (gate, rules, upstream) = (Arc::clone(&self.gate), Arc::clone(rules), upstream.clone());
@@ -95,12 +91,11 @@ impl WindowDiscovery {
                         rules.planner.meter.learn_window(model, *window);
                     }
                     if server.is_some() {
-                        gate.reopen_later(since(began));
+                        gate.with(|gate| gate.reopen_later(Instant::now()));
                     }
                 }
                 Err(error) => {
-                    let pause = gate.reopen_later(since(began));
-                    let pause_seconds = pause.as_secs();
+                    let pause_seconds = gate.with(|gate| gate.reopen_later(Instant::now())).as_secs();
                     tracing::debug!(%error, pause_seconds, "could not fetch the context windows of the upstream's models");
                 }
             }
@@ -112,36 +107,26 @@ impl WindowDiscovery {
 
 impl FetchGate {
     /// A gate that is open, or closed for ever.
-    fn new(open: bool, pause: Duration) -> Self {
-        let from = if open { 0 } else { CLOSED };
-        Self { from: AtomicU64::new(from), pause: AtomicU64::new(millis(pause)) }
+    fn new(is_open: bool, pause: Duration) -> Self {
+        Self { opens: is_open.then(Instant::now), pause }
     }
 
-    fn is_open(&self, now: u64) -> bool {
-        self.from.load(Ordering::Relaxed) <= now
+    fn is_open(&self, now: Instant) -> bool {
+        self.opens.is_some_and(|opens| opens <= now)
     }
 
     /// Closes the gate; returns whether it was open.
-    fn close(&self, now: u64) -> bool {
-        let take = |from| (from <= now).then_some(CLOSED);
-        self.from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    fn close(&mut self, now: Instant) -> bool {
+        self.opens.take_if(|opens| *opens <= now).is_some()
     }
 
     /// Opens the gate again after a delay, which it returns and then doubles.
-    fn reopen_later(&self, now: u64) -> Duration {
-        let pause = self.pause.load(Ordering::Relaxed);
-        self.pause.store((2 * pause).min(millis(RETRY_DELAYS.1)), Ordering::Relaxed);
-        self.from.store(now.saturating_add(pause), Ordering::Relaxed);
-        Duration::from_millis(pause)
+    fn reopen_later(&mut self, now: Instant) -> Duration {
+        let pause = self.pause;
+        self.pause = (2 * pause).min(RETRY_DELAYS.1);
+        self.opens = Some(now + pause);
+        pause
     }
-}
-
-fn since(began: Instant) -> u64 {
-    millis(began.elapsed())
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(CLOSED - 1)
 }
 
 // === the request ===
@@ -202,15 +187,16 @@ mod tests {
 
     #[test]
     fn one_fetch_runs_at_a_time_and_delays_grow_to_an_hour() {
-        let gate = FetchGate::new(true, RETRY_DELAYS.0);
-        let (mut now, mut minutes) = (0, Vec::new());
+        let mut gate = FetchGate::new(true, RETRY_DELAYS.0);
+        let (mut now, mut minutes) = (Instant::now(), Vec::new());
         for _ in 0..9 {
             assert!(gate.is_open(now) && gate.close(now));
             assert!(!gate.is_open(now) && !gate.close(now));
             let pause = gate.reopen_later(now);
             minutes.push(pause.as_secs() / 60);
-            now += millis(pause);
-            assert!(!gate.is_open(now - 1) && !gate.close(now - 1));
+            now += pause;
+            let before = now - Duration::from_millis(1);
+            assert!(!gate.is_open(before) && !gate.close(before));
         }
         assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert!(!FetchGate::new(false, Duration::ZERO).close(now));
@@ -252,7 +238,7 @@ mod tests {
         });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
-        let windows = WindowDiscovery { began: Instant::now(), gate: Arc::new(FetchGate::new(true, Duration::ZERO)) };
+        let windows = WindowDiscovery { gate: Arc::new(Held::new(FetchGate::new(true, Duration::ZERO))) };
         let window = || rules.planner.meter.for_model(Some("house-model")).window;
         for expected in [None, Some(16000)] {
             let tasks = Tasks::default();

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -12,6 +11,7 @@ use http::{HeaderMap, StatusCode, Uri};
 
 use super::{Meta, PlanInputs, ResponseEnd};
 use crate::handler::UsedAnswer;
+use crate::held::budget::{Budget, Lease};
 use crate::payload::{Keys, Payload};
 use crate::plan::OffloadedPayload;
 use crate::platform::files::private_folder;
@@ -32,9 +32,9 @@ pub struct Recorder {
     dir: Arc<Path>,
     address: Option<String>,
     keys: Keys,
-    held: Arc<AtomicUsize>,
+    // Shared by all unfinished recordings.
+    held: Budget,
     max_response: usize,
-    max_held: usize,
 }
 
 /// A request as it is about to go upstream.
@@ -68,14 +68,7 @@ pub struct Recording {
     sent: SentRequest,
     response: Option<Vec<u8>>,
     meta: Meta,
-    held: HeldBytes,
-}
-
-/// A recording's share of the memory that all of them may hold; released on drop.
-#[derive(Debug)]
-struct HeldBytes {
-    total: Arc<AtomicUsize>,
-    own: usize,
+    held: Lease,
 }
 
 // === impl Recorder ===
@@ -85,8 +78,8 @@ impl Recorder {
     pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         private_folder().recursive(true).create(&dir)?;
-        let (keys, held) = (Keys::well_known(), Arc::default());
-        Ok(Self { dir: dir.into(), address: None, keys, held, max_response: MAX_RESPONSE, max_held: MAX_HELD })
+        let (keys, held) = (Keys::well_known(), Budget::new(MAX_HELD));
+        Ok(Self { dir: dir.into(), address: None, keys, held, max_response: MAX_RESPONSE })
     }
 
     /// Sets the address at which clients reach abridge.
@@ -98,10 +91,7 @@ impl Recorder {
     /// Begins to record an exchange under `name`, such as the request's id. `None` if the request does not fit into the
     /// memory that unfinished recordings may hold: the exchange is then served but not recorded.
     pub fn begin(&self, name: &str, mut sent: SentRequest) -> Option<Recording> {
-        let mut held = HeldBytes { total: Arc::clone(&self.held), own: 0 };
-        if !held.take(sent.request.len(), self.max_held) {
-            return None;
-        }
+        let held = self.held.lease(sent.request.len())?;
         let meta = Meta {
             path: recorded_path(&sent.target),
             request_encoding: sent.request_encoding.take(),
@@ -131,8 +121,8 @@ impl Recording {
     pub fn push_chunk(&mut self, after: Duration, chunk: &[u8]) {
         let Some(response) = &mut self.response else { return };
         let fits = response.len() + chunk.len() <= self.recorder.max_response;
-        let most_held = self.recorder.max_held;
-        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, most_held) {
+        let n_held = chunk.len() + CHUNK_ENTRY;
+        if self.meta.response_truncated || !fits || !self.recorder.held.extend(&mut self.held, n_held) {
             self.meta.response_truncated = true;
             return;
         }
@@ -186,27 +176,6 @@ impl Recording {
             path = self.recorder.dir.join(format!("{prefix}{}-{n}", self.name));
         }
         Err(io::Error::new(AlreadyExists, format!("too many recordings are named {}", self.name)))
-    }
-}
-
-// === impl HeldBytes ===
-
-impl HeldBytes {
-    /// Takes `n` more bytes if all recordings together then stay within `limit`.
-    fn take(&mut self, n: usize, limit: usize) -> bool {
-        let before = self.total.fetch_add(n, Ordering::Relaxed);
-        if before.saturating_add(n) > limit {
-            self.total.fetch_sub(n, Ordering::Relaxed);
-            return false;
-        }
-        self.own += n;
-        true
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.own, Ordering::Relaxed);
     }
 }
 

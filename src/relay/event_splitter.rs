@@ -1,7 +1,7 @@
 //! Splits an event stream into its events, each with all of its bytes.
 
 use bytes::{Bytes, BytesMut};
-use memchr::memchr;
+use memchr::memchr2;
 
 /// The bytes of the event that has not ended yet.
 #[derive(Debug, Default)]
@@ -22,12 +22,21 @@ impl EventSplitter {
 
     /// The next event that has ended, with the empty line after it.
     pub(crate) fn next_event(&mut self) -> Option<Bytes> {
-        while let Some(n) = memchr(b'\n', self.buffer.get(self.scanned..)?) {
+        while let Some(n) = memchr2(b'\r', b'\n', self.buffer.get(self.scanned..)?) {
             let end = self.scanned + n;
-            let is_empty = matches!(self.buffer.get(self.line..end), Some(b"" | b"\r"));
-            (self.line, self.scanned) = (end + 1, end + 1);
+            let next = match self.buffer.get(end..)? {
+                // A line feed may follow.
+                b"\r" => {
+                    self.scanned = end;
+                    return None;
+                }
+                [b'\r', b'\n', ..] => end + 2,
+                _ => end + 1,
+            };
+            let is_empty = end == self.line;
+            (self.line, self.scanned) = (next, next);
             if is_empty {
-                return Some(self.take(end + 1));
+                return Some(self.take(next));
             }
         }
         self.scanned = self.buffer.len();
@@ -57,7 +66,7 @@ pub(crate) fn data(event: &[u8]) -> Vec<u8> {
 
 /// A field of an event, with its colon: its lines of that name, joined.
 pub(crate) fn field(event: &[u8], name: &[u8]) -> Vec<u8> {
-    let lines = event.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let lines = event.split(|byte| matches!(byte, b'\r' | b'\n'));
     let values = lines.filter_map(|line| line.strip_prefix(name));
     values.map(|value| value.strip_prefix(b" ").unwrap_or(value)).collect::<Vec<_>>().join(&b'\n')
 }
@@ -82,5 +91,19 @@ mod tests {
             assert_eq!((splitter.len(), splitter.rest()), (10, Bytes::from_static(b"data: rest")));
         }
         assert_eq!(data(expected[1].as_bytes()), b"{\n}");
+    }
+
+    #[test]
+    fn lines_may_end_with_a_carriage_return_alone() {
+        let stream = "data: 1\r\revent: x\rdata: 2\r\rdata: 3";
+        for n in 1..=stream.len() {
+            let (mut splitter, mut events) = (EventSplitter::default(), Vec::new());
+            for chunk in stream.as_bytes().chunks(n) {
+                splitter.push(chunk);
+                events.extend(std::iter::from_fn(|| splitter.next_event()));
+            }
+            assert_eq!(events, ["data: 1\r\r", "event: x\rdata: 2\r\r"], "by {n}");
+            assert_eq!((data(&events[1]), splitter.rest()), (b"2".to_vec(), Bytes::from_static(b"data: 3")));
+        }
     }
 }

@@ -183,7 +183,7 @@ impl<E: Engine> EngineStore<E> {
             let rows = self.inner.encode_all(missing, lifetime).await?;
             stored = writer::submit(&self.jobs, rows).await;
         }
-        self.inner.counts().waits.observe_time(began.elapsed());
+        self.inner.counts().waits.observe(began.elapsed().as_secs_f64());
         stored
     }
 }

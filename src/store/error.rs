@@ -136,7 +136,7 @@ pub struct Counts {
     /// Whether the last write failed.
     pub is_failing: AtomicBool,
     /// How long requests have waited until their payloads were durable.
-    #[default(Histogram::of_times(OWN_TIMES))]
+    #[default(Histogram::new(OWN_TIMES))]
     pub waits: Histogram,
 }
 

@@ -218,7 +218,7 @@ impl Store for RedbStore {
         let began = Instant::now();
         let payloads = encode_all(missing, lifetime).await?;
         let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
-        self.shared.counts.waits.observe_time(began.elapsed());
+        self.shared.counts.waits.observe(began.elapsed().as_secs_f64());
         kept
     }
 

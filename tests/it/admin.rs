@@ -309,6 +309,25 @@ async fn foreign_names_and_origins_are_refused_on_every_path() {
 }
 
 #[tokio::test]
+async fn own_paths_are_read_only_and_unknown_ones_are_not_found() {
+    let mut upstream = Upstream::start().await;
+    let abridge = with_token(Setup::before(&upstream)).start().await;
+    let fields = [&format!("host: {}", abridge.address()), RIGHT, "content-length: 0"];
+    for (start, status) in [
+        ("GET /abridge/", 200),
+        ("GET /abridge", 308),
+        ("GET /abridge/else", 404),
+        ("POST /abridge/else", 404),
+        ("POST /abridge/healthz", 405),
+        ("POST /abridge/status", 405),
+        ("GET /abridge/backup", 405),
+    ] {
+        assert_eq!(ask(abridge.address(), start, &fields).await.head.status(), status, "{start}");
+    }
+    upstream.no_more();
+}
+
+#[tokio::test]
 async fn unknown_and_foreign_handles_get_the_same_answer() {
     let upstream = Upstream::start().await;
     let abridge = Abridge::before(&upstream).await;

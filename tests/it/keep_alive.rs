@@ -93,6 +93,16 @@ async fn the_next_request_and_the_end_of_the_connection_end_the_calls() {
     assert!(call(&mut upstream).await.is_none(), "the conversation went on");
     assert_eq!(scrape(&abridge).await.sum("abridge_keep_alives_total"), 1);
 
+    // A request that is not read may be of any conversation of its connection.
+    asks(&mut client, &mut upstream, &body("other", ""), &answer("tool_use", WRITTEN)).await;
+    client.send(post("/v1/messages", &[&FIELDS[..], &["x-abridge: off"]].concat(), body("other", ""))).await;
+    let mut passed = upstream.request().await;
+    passed.bytes().await;
+    passed.answer("200 OK", &JSON, answer("tool_use", READ)).await;
+    drop(passed);
+    assert_eq!(client.reply().await.head.status(), 200);
+    assert!(call(&mut upstream).await.is_none(), "the conversation went on");
+
     asks(&mut client, &mut upstream, &body("again", ""), &answer("tool_use", WRITTEN)).await;
     drop(client);
     assert!(call(&mut upstream).await.is_none(), "the client is gone");

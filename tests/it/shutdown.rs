@@ -100,6 +100,8 @@ async fn readiness_ends_before_the_connections_do() {
     // connection made later says that this one has been taken in.
     let mut asking = scene.abridge.connect().await;
     asking.send("GET /abridge/readyz HTTP/1.1\r\nhost: localhost\r\n").await;
+    let mut alive = scene.abridge.connect().await;
+    alive.send("GET /abridge/healthz HTTP/1.1\r\nhost: localhost\r\n").await;
     for _ in 0..2 {
         let mut other = scene.abridge.connect().await;
         other.send(request("GET", "/abridge/readyz", &[])).await;
@@ -109,6 +111,8 @@ async fn readiness_ends_before_the_connections_do() {
     refuses(&scene).await;
     asking.send("\r\n").await;
     assert_eq!(asking.reply().await.head.status(), 503);
+    alive.send("\r\n").await;
+    assert_eq!(alive.reply().await.head.status(), 200);
     call.end_stream().await;
     assert!(scene.abridge.exit().await.success());
 }

@@ -30,15 +30,15 @@ pub(super) enum Selector {
 
 /// A selected part of a payload.
 #[derive(Debug, Default, Eq, PartialEq)]
-pub(super) struct Selection {
-    pub(super) body: Bytes,
-    pub(super) range: Option<Range<usize>>,
-    pub(super) lines: Option<usize>,
-    pub(super) matches: Option<usize>,
+pub(crate) struct Selection {
+    pub(crate) body: Bytes,
+    pub(crate) range: Option<Range<usize>>,
+    pub(crate) lines: Option<usize>,
+    pub(crate) matches: Option<usize>,
     /// Whether the payload is a JSON string, and this is a part of its encoded form.
-    pub(super) is_json: bool,
+    pub(crate) is_json: bool,
     /// Whether the bytes are a copy and no slice of the payload.
-    pub(super) is_copy: bool,
+    pub(crate) is_copy: bool,
 }
 
 // === impl Selector ===
@@ -184,7 +184,7 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
 }
 
 /// The values of a query; `None` if a key is unknown or repeated.
-pub(in crate::admin) fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
+pub(crate) fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
     let mut values = [const { None }; N];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::admin::{SIZE, percent_decoded};
+use crate::admin::{RecallError, Recalled, percent_decoded};
 use crate::dialect::{self, Dialect};
 use crate::payload::hashes_in;
 use crate::plan::{Change, Report};
@@ -127,16 +125,22 @@ fn ratio(after: usize, before: usize) -> f64 {
     if before == 0 { 1.0 } else { after as f64 / before as f64 }
 }
 
-/// The answer to a request for an original that a recall has answered like this.
-pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, content: &Bytes) -> (StatusCode, Vec<u8>) {
+/// The answer to a request for an original that a recall has found, or not.
+pub(super) fn original(hash: &str, found: Result<Recalled, RecallError>) -> (StatusCode, Vec<u8>) {
+    let found = match found {
+        Ok(found) => found,
+        Err(RecallError(StatusCode::NOT_FOUND | StatusCode::GONE, _)) => {
+            return (StatusCode::NOT_FOUND, error("not_found", "no original has this hash, or it has expired"));
+        }
+        Err(RecallError(status, why)) => return (status, error("not_retrieved", why.trim_end())),
+    };
+    let (size, content) = (found.size, &found.part.body);
     let text = str::from_utf8(content).ok();
-    let is_json = headers.get(CONTENT_TYPE).is_some_and(|of| of == "application/json");
-    let json = text.filter(|_| is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    let size = headers.get(SIZE).and_then(|size| size.to_str().ok()?.parse().ok()).unwrap_or(content.len());
+    let json = text.filter(|_| found.part.is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    let content_type = text.is_none().then(|| found.content_type());
     let left_out = size.saturating_sub(content.len());
-    let content_type = headers.get(CONTENT_TYPE).and_then(|of| of.to_str().ok()).filter(|_| text.is_none());
     let end = format!("[the last {left_out} of {size} bytes are left out here: an answer has at most 16 MiB]");
-    let found = match (json, text) {
+    let shown = match (json, text) {
         (Some(json), _) => Content::Json(json),
         (None, Some(text)) if left_out > 0 => Content::Text([text, "\n", &end].concat().into()),
         (None, Some(text)) => Content::Text(text.into()),
@@ -147,18 +151,10 @@ pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, cont
             Content::Text(format!("[{size} bytes of {of}, which are not text; original_base64 has them]{end}").into())
         }
     };
-    match status {
-        StatusCode::OK => {
-            let base64 = text.is_none().then(|| STANDARD.encode(content));
-            let tokens = content.len() / BYTES_PER_TOKEN;
-            let answer = Original { hash, content: found, base64, content_type, tokens, tool_name: None };
-            (status, serde_json::to_vec(&answer).unwrap_or_default())
-        }
-        StatusCode::NOT_FOUND | StatusCode::GONE => {
-            (StatusCode::NOT_FOUND, error("not_found", "no original has this hash, or it has expired"))
-        }
-        _ => (status, error("not_retrieved", text.unwrap_or_default().trim_end())),
-    }
+    let base64 = text.is_none().then(|| STANDARD.encode(content));
+    let tokens = content.len() / BYTES_PER_TOKEN;
+    let answer = Original { hash, content: shown, base64, content_type, tokens, tool_name: None };
+    (StatusCode::OK, serde_json::to_vec(&answer).unwrap_or_default())
 }
 
 /// The body of an error.

@@ -192,6 +192,7 @@ impl Exchange {
         let (Some(edit), Some(usage), Some(model)) = (&self.edit, tap_report.usage, report.model.as_deref()) else {
             return;
         };
+        let Some(billing) = &self.billing else { return };
         let (tokens, bytes) = if edit.dry_run {
             (report.tokens_before, report.bytes_before)
         } else {
@@ -203,7 +204,8 @@ impl Exchange {
         }
         // An estimate where no tokens were counted.
         let sent = tokens.unwrap_or(bytes / 4) as u64;
-        accounting.notices.stalls.note(self.upstream.as_str(), &short(model), sent, usage.input);
+        let meter = &billing.rules.planner.meter;
+        accounting.notices.stalls.note(meter, self.upstream.as_str(), &short(model), sent, usage.input);
     }
 
     /// Accounts for what the prompt cache has served, if that is known, and remembers the request. Returns what is known of the

@@ -23,8 +23,8 @@ use crate::units::prorated;
 /// The facts of a request for the ledger.
 #[derive(Debug)]
 pub(in crate::proxy) struct BillingContext {
-    /// They have the prices and the name of the policy.
-    rules: Arc<EngineConfig>,
+    /// They have the prices, the meter and the name of the policy.
+    pub(super) rules: Arc<EngineConfig>,
     /// The program that sends the request.
     pub(super) client: String,
     /// The experiment that the conversation is in.
@@ -128,7 +128,7 @@ impl Exchange {
         let waits = self.edit.iter().flat_map(|edit| edit.waits.0.iter());
         steps.extend(waits.map(|wait| span(wait.cause.into(), wait.began, wait.began + wait.took)));
         let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
-        trace.end(entry, conversation.dialect.facts().provider, &steps, sent.time, at);
+        trace.end(entry, conversation.dialect.facts().provider, &steps, at);
     }
 }
 

@@ -124,8 +124,9 @@ mod tests {
             ("data\n\nevent\n\n", None),
             ("", None),
         ] {
-            for line_end in ["\n", "\r\n"] {
-                let stream = format!("{silent}{stream}").replace('\n', line_end);
+            for line_end in ["\n", "\r\n", "\r"] {
+                // Something follows: after a carriage return, a line feed may.
+                let stream = format!("{silent}{stream}: ").replace('\n', line_end);
                 for n in [1, 2, 3, 7, stream.len()] {
                     assert_eq!(told(&stream, n), expected, "{stream:?} by {n}");
                 }

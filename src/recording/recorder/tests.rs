@@ -135,9 +135,9 @@ fn a_dropped_recording_writes_nothing_and_releases_its_memory() {
     let recorder = Recorder::new(scratch.path()).unwrap();
     let target = target("/v1/chat/completions");
     let recording = recorder.begin("r", sent(&target)).unwrap();
-    assert_ne!(recorder.held.load(Ordering::Relaxed), 0);
+    assert_ne!(recorder.held.used(), 0);
     drop(recording);
-    assert_eq!(recorder.held.load(Ordering::Relaxed), 0);
+    assert_eq!(recorder.held.used(), 0);
     assert!(names(scratch.path()).is_empty());
 }
 
@@ -161,7 +161,7 @@ fn an_answer_over_the_limit_is_truncated_and_marked() {
 fn all_recordings_share_one_memory_limit() {
     let scratch = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(scratch.path()).unwrap();
-    recorder.max_held = 40;
+    recorder.held = Budget::new(40);
     let target = target("/v1/chat/completions");
     let mut first = recorder.begin("first", sent(&target)).unwrap();
     let second = recorder.begin("second", sent(&target)).unwrap();
