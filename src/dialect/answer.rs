@@ -91,14 +91,25 @@ pub trait AnswerFormat {
     fn stop(&self, reason: &str) -> Stop {
         match reason {
             "tool_calls" | "function_call" | "tool_use" => Stop::ToolCall,
-            "length" | "max_tokens" | "max_output_tokens" | "incomplete" | "MAX_TOKENS" => Stop::Length,
-            "model_context_window_exceeded" => Stop::Length,
-            "content_filter" | "refusal" => Stop::ContentFilter,
-            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
-                Stop::ContentFilter
-            }
-            "error" | "failed" | "cancelled" | "queued" | "in_progress" | "pause_turn" | "compaction" => Stop::Error,
-            "OTHER" | "LANGUAGE" | "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => Stop::Error,
+            "length"
+            | "max_tokens"
+            | "max_output_tokens"
+            | "incomplete"
+            | "model_context_window_exceeded"
+            | "MAX_TOKENS" => Stop::Length,
+            "content_filter" | "refusal" | "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
+            | "IMAGE_SAFETY" => Stop::ContentFilter,
+            "error"
+            | "failed"
+            | "cancelled"
+            | "queued"
+            | "in_progress"
+            | "pause_turn"
+            | "compaction"
+            | "OTHER"
+            | "LANGUAGE"
+            | "MALFORMED_FUNCTION_CALL"
+            | "UNEXPECTED_TOOL_CALL" => Stop::Error,
             _ => Stop::Done,
         }
     }

@@ -163,6 +163,7 @@ impl Billed {
 
 /// The blocks of Messages, or the items of Responses, in the rounds of an answer.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Parts {
     /// Those of this round by their places, and those of them that the client does not get.
     pub(super) now: BTreeMap<u64, Object>,

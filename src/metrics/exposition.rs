@@ -258,7 +258,9 @@ mod tests {
         exposition.gauge("abridge_streams", 7);
         exposition.ratios("r", [(vec![("x", "y".to_owned())], 1.55)]);
         let histogram = Histogram::new([0.5]);
-        [0.5, 0.75, 1.25].into_iter().for_each(|value| histogram.observe(value));
+        for value in [0.5, 0.75, 1.25] {
+            histogram.observe(value);
+        }
         exposition.times("t", [(Labels::new(), histogram)]);
         exposition.info("abridge", vec![("version", "1".to_owned())]);
         exposition

@@ -155,8 +155,7 @@ async fn short_bodies_that_decode_to_long_ones_take_what_they_may() {
     const FREED: u64 = 96;
     // What each thread reserves is a part of it: 546 MiB were seen, and 1,016 while C code had an allocator of its own.
     const ADDRESSES: u64 = 700 * MIB;
-    let lines =
-        format!("server.workers = 2\nserver.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"16MiB\"");
+    let lines = format!("server.workers = 2\nserver.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"16MiB\"");
     let mut scene = Scene::with("").await;
     scene.abridge = Setup::before(&scene.upstream).with(lines).in_address_space(1 << 30).start().await;
     let idle = scene.abridge.memory();
