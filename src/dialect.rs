@@ -93,7 +93,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        path.strip_suffix(self.path().trim_start_matches("/v1"))
+        let own = self.path();
+        path.strip_suffix(own.strip_prefix("/v1").unwrap_or(own))
     }
 
     /// The facts of a request that a path of this dialect names.

@@ -255,7 +255,9 @@ impl HistoryKeys {
             conversation.keep_results();
         }
         let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.start);
-        for block in conversation.blocks.iter_mut().filter(|block| last.is_some_and(|last| block.unit >= last)) {
+        for block in
+            conversation.blocks.iter_mut().rev().take_while(|block| last.is_some_and(|last| block.unit >= last))
+        {
             if let BlockKind::ToolCall { answerable, .. } = &mut block.kind {
                 *answerable = false; // the model is not done with its message
             }
