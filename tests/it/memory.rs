@@ -153,7 +153,7 @@ async fn short_bodies_that_decode_to_long_ones_take_what_they_may() {
     const BUFFERED: u64 = 64;
     // The allocator gives memory back a tenth of a second after it was freed: on a busy machine 43 MiB of it were seen.
     const FREED: u64 = 96;
-    // What each thread reserves is a part of it: 546 MiB were seen, and 1,016 while C code had an allocator of its own.
+    // Threads reserve some of them. At most 546 MiB were seen, and 1,016 while C code had another allocator.
     const ADDRESSES: u64 = 700 * MIB;
     let lines = format!("server.workers = 2\nserver.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"16MiB\"");
     let mut scene = Scene::with("").await;
