@@ -72,7 +72,21 @@ pub struct DeduplicateToolResults {
 }
 
 /// Words in the result of a failed edit of a file, in lower case.
-const FAILURES: &str = include_str!("deduplicate_tool_results/failures.txt");
+const FAILURES: [&str; 13] = [
+    "not found",
+    "no match",
+    "not match",
+    " matches",
+    "could not find",
+    "did not find",
+    "failed to find",
+    "failed to edit",
+    "does not exist in",
+    "no occurrence",
+    "no replacement",
+    "modified since",
+    "not been read",
+];
 
 /// The longest result that reports a failure.
 const MAX_FAILURE: usize = 4096;
@@ -162,7 +176,7 @@ impl DeduplicateToolResults {
 fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
     let is_failure = |text: &str| {
         let text = text.to_lowercase();
-        FAILURES.lines().any(|failure| text.contains(failure))
+        FAILURES.iter().any(|failure| text.contains(failure))
     };
     draft.content_len(unit) <= MAX_FAILURE && draft.result_texts(unit).iter().any(|text| is_failure(text))
 }
