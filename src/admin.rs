@@ -12,7 +12,7 @@ pub mod mcp;
 pub mod page;
 mod recall;
 
-pub(crate) use recall::{RecallError, Recalled, parse_query, percent_decoded};
+pub(crate) use recall::{RETRY_SECONDS, RecallError, Recalled, parse_query, percent_decoded};
 pub use recall::{RecallHandler, Requester};
 
 /// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.

@@ -145,8 +145,8 @@ enum Route {
     Count(&'static dyn Dialect),
     /// To the upstream, or summarised by abridge itself.
     Compact(&'static dyn Dialect),
-    /// To the upstream, unread.
-    Pass,
+    /// To the upstream, unread: not a conversation, or one whose client has switched the edits off.
+    Pass { is_off: bool },
 }
 
 // === impl Proxy ===
@@ -234,7 +234,7 @@ impl Proxy {
         let caller = self.caller(request.headers());
         let over_share = || self.count_connection(request.headers(), caller, connection);
         let refused = match &route {
-            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass => {
+            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass { .. } => {
                 self.page_error(&request, connection).map(ProxyError::Page).or(known.err()).or_else(over_share)
             }
             Route::Summarize(_) | Route::Gateway(_) => known.err().or_else(over_share),
@@ -259,11 +259,11 @@ impl Proxy {
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
-            Route::Pass => {
+            Route::Pass { is_off } => {
                 if let Some(refused) = self.check_socket(&self.live.load(), &request) {
                     return refused.to_response(dialect).map(full_body);
                 }
-                if dialect::for_path(request.uri().path()).is_some() {
+                if is_off {
                     self.keep_alives.end_on(connection.id);
                 }
                 self.pass(request).await
@@ -413,13 +413,16 @@ fn route(request: &ClientRequest) -> Route {
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
     }
-    let is_off = || ControlHeader::from_headers(request.headers()) == ControlHeader::Off;
-    if request.method() != Method::POST || is_off() {
-        return Route::Pass;
+    let passed = Route::Pass { is_off: false };
+    if request.method() != Method::POST {
+        return passed;
+    }
+    if ControlHeader::from_headers(request.headers()) == ControlHeader::Off {
+        return Route::Pass { is_off: dialect::for_path(path).is_some() };
     }
     let counted = || dialect::for_counting_path(path).map(Route::Count);
     let compacted = || dialect::for_compacting_path(path).map(Route::Compact);
-    dialect::for_path(path).map(Route::Edit).or_else(counted).or_else(compacted).unwrap_or(Route::Pass)
+    dialect::for_path(path).map(Route::Edit).or_else(counted).or_else(compacted).unwrap_or(passed)
 }
 
 /// Wraps a body that abridge writes itself.

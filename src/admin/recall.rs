@@ -63,6 +63,9 @@ const BLOCKING_FROM: usize = 1 << 20;
 /// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
 const MAX_STORE_READS: usize = 4;
 
+/// When a recall may be tried again for which there was no place, no memory or no store, in seconds.
+pub(crate) const RETRY_SECONDS: &str = "1";
+
 const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
 const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
 const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
@@ -378,7 +381,7 @@ impl RecallError {
         match self.0 {
             StatusCode::UNAUTHORIZED => with(response, WWW_AUTHENTICATE, "Bearer"),
             StatusCode::INTERNAL_SERVER_ERROR => with(response, ERROR, "payload_damaged"),
-            StatusCode::SERVICE_UNAVAILABLE => with(response, RETRY_AFTER, "1"),
+            StatusCode::SERVICE_UNAVAILABLE => with(response, RETRY_AFTER, RETRY_SECONDS),
             _ => response,
         }
     }

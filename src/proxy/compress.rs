@@ -21,7 +21,7 @@ use super::{
     ClientRequest, ControlHeader, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers,
     inspection,
 };
-use crate::admin::{Requester, json};
+use crate::admin::{RETRY_SECONDS, Requester, json};
 use crate::body::{Limits, read_up_to};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
@@ -231,7 +231,7 @@ impl Proxy {
         let lease = self.limits.budget.lease(written.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(status, lease.hold(written));
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
         }
         Ok(response.map(full_body))
     }
