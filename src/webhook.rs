@@ -44,10 +44,6 @@ const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_
 
 impl Webhook {
     /// Creates the webhook of the settings, if they have one. It receives events from now on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Upstream::new`].
     pub fn new(
         settings: &events::Settings,
         events: &Events,

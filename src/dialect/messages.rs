@@ -251,9 +251,8 @@ const COUNTING: &str = "/publishers/anthropic/models/count-tokens:rawPredict";
 /// The suffix of Bedrock's paths whose answers come in frames of AWS's event stream.
 const FRAMED: &str = "-with-response-stream";
 
-/// A path of Messages at Vertex AI or Amazon Bedrock: what is before the part that the host knows, and the model, which the
-/// bodies there do not name. These are those of Messages with `anthropic_version` (Anthropic's documentation of both, and its
-/// SDKs for Python, 2.14.0).
+/// The base and the facts of a path of Messages at Vertex AI or Amazon Bedrock. It names the model, as the bodies there do not;
+/// these are those of Messages with `anthropic_version` (Anthropic's documentation of both, and its SDKs for Python, 2.14.0).
 fn hosted(path: &str) -> Option<(&str, PathFacts)> {
     let (base, model) = vertex(path).or_else(|| bedrock(path))?;
     let model = percent_decode_str(model).decode_utf8_lossy();

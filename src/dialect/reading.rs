@@ -254,12 +254,11 @@ impl HistoryKeys {
         if conversation.traits.history_elsewhere {
             conversation.keep_results();
         }
-        let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.start);
-        for block in
-            conversation.blocks.iter_mut().rev().take_while(|block| last.is_some_and(|last| block.unit >= last))
-        {
-            if let BlockKind::ToolCall { answerable, .. } = &mut block.kind {
-                *answerable = false; // the model is not done with its message
+        if let Some(last) = conversation.elements.last().filter(|_| self.resumes) {
+            for block in conversation.blocks.iter_mut().rev().take_while(|block| block.unit >= last.units.start) {
+                if let BlockKind::ToolCall { answerable, .. } = &mut block.kind {
+                    *answerable = false; // the model is not done with its message
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::units::Period;
 /// A summary that is being made.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// Of a flight in the background, which is made even without waiters.
+    /// Keeps a flight in the background wanted, which is made even without waiters.
     _background: Option<watch::Receiver<Ended>>,
     /// When it began.
     pub(super) began: Instant,

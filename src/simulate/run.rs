@@ -73,7 +73,8 @@ impl Simulation {
     }
 }
 
-/// The file that each request belongs to, by the names of the requests of each file and when the first of them was sent: where sessions were continued in other files, the one that begins first.
+/// The file that each request belongs to, by the names of the requests of each file and when the first of them was sent. Where
+/// sessions were continued in other files, that is the one that begins first.
 fn owners(names: &[(Option<i64>, Vec<u64>)]) -> HashMap<u64, usize> {
     let mut in_order: Vec<_> = names.iter().enumerate().collect();
     in_order.sort_by_key(|(n, (since, _))| (*since, *n));

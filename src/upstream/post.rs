@@ -26,7 +26,7 @@ pub enum PostError {
     Send(#[source] UpstreamError),
 }
 
-/// Why there is no client for posts.
+/// Why the client for posts could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum PostClientError {
     /// The URL has no host.

@@ -218,7 +218,6 @@ impl Engine {
         }
     }
 
-    /// Makes something else of each text and summary.
     /// Adds a note whose name is damaged.
     pub(crate) async fn damage_note(&self, namespace: &str) {
         match self {
@@ -232,6 +231,7 @@ impl Engine {
         }
     }
 
+    /// Makes something else of each text and summary.
     async fn rewrite(&self, sql: &str, lua: &str) {
         match self {
             Self::Postgres(postgres) => {

@@ -272,7 +272,7 @@ impl ChatJoiner {
         self.choices.values().any(Choice::calls_own)
     }
 
-    /// Adds what a choice of a chunk says to the message. The pieces of calls in it get the places of these.
+    /// Adds what a choice of a chunk says to the message. Each piece of a call gets the place of its call as `index`.
     fn read(&mut self, mut choice: Object) -> Object {
         let of = self.choices.entry(number(&choice, "index").unwrap_or_default()).or_default();
         of.is_over |= is_end(&choice);

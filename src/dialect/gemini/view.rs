@@ -120,8 +120,9 @@ fn part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
-    /// The ids of all calls, and of those in the last turn.
+    /// The ids of all calls.
     ids: HashSet<Cow<'a, str>>,
+    /// The ids of the last turn's calls.
     ids_of_turn: HashSet<Cow<'a, str>>,
     /// Whether a content that is not the model's has a call.
     has_other_calls: bool,

@@ -27,8 +27,8 @@ pub(super) struct Tokens(HashMap<String, Box<RawValue>>);
 impl Tokens {
     /// The count that has the first of some names, if it is a number; 0 if there is none.
     pub(super) fn count(&self, names: &[&str]) -> u64 {
-        let counts = names.iter().filter_map(|name| self.0.get(*name)?.get().parse::<u64>().ok());
-        counts.into_iter().next().unwrap_or_default().min(MAX_TOKENS)
+        let count = names.iter().find_map(|name| self.0.get(*name)?.get().parse::<u64>().ok());
+        count.unwrap_or_default().min(MAX_TOKENS)
     }
 
     /// The usage. `with_cached` says whether the input has the tokens in it that a cache has served.

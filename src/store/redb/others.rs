@@ -189,7 +189,7 @@ fn over_quota(rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>, quota: 
 
 // === notes ===
 
-/// Stores a note, of an encoded value, in place of the one with its kind and key.
+/// Stores a note, whose value is encoded, in place of the one with its kind and key.
 pub(super) fn put_note(db: &Database, Note { kind, key, value }: &Note, until: Time) -> Outcome<()> {
     write(db, |transaction| {
         transaction.open_table(NOTES)?.insert((kind.label(), *key.as_bytes()), (until.0, &**value))?;

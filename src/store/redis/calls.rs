@@ -28,6 +28,7 @@ impl Redis {
         self.links.call(op, |client| self.run(client, steps, confirmation)).await
     }
 
+    /// Runs steps over a connection, and reads their answers.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         client: Arc<Client>,
