@@ -136,6 +136,7 @@ pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Where the quote is that ends a string, given what follows its first one.
+#[inline]
 pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
 }

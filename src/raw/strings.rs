@@ -171,17 +171,24 @@ fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
 #[inline]
 pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
     const WORDS: usize = 8;
-    let (words, _) = bytes.as_chunks::<8>();
-    for (n, word) in words.iter().take(WORDS).enumerate() {
+    let in_word = |word: &[u8; 8]| {
         let found = equal::<BYTE>(u64::from_le_bytes(*word));
-        if found != 0 {
-            return Some(n * 8 + found.trailing_zeros() as usize / 8);
+        (found != 0).then(|| found.trailing_zeros() as usize / 8)
+    };
+    let (words, _) = bytes.as_chunks();
+    for (n, word) in words.iter().take(WORDS).enumerate() {
+        if let Some(at) = in_word(word) {
+            return Some(n * 8 + at);
         }
     }
     let looked_at = 8 * words.len().min(WORDS);
     let rest = bytes.get(looked_at..)?;
-    let found = if rest.len() < 8 { rest.iter().position(|byte| *byte == BYTE) } else { memchr(BYTE, rest) };
-    found.map(|at| looked_at + at)
+    match bytes.last_chunk() {
+        _ if rest.len() >= 8 => memchr(BYTE, rest).map(|at| looked_at + at),
+        // Bytes that were looked at before are none.
+        Some(last) => in_word(last).map(|at| bytes.len() - last.len() + at),
+        None => bytes.iter().position(|byte| *byte == BYTE),
+    }
 }
 
 /// How many bytes there are before the first one that is not literal in a string: a quote, a backslash or a control

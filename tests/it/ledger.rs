@@ -1,8 +1,9 @@
 //! The ledger: what answers cost as billed, what they would have cost without the edits, and how it is told.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use abridge_proxy::store::{self, Clock, RedbStore, Store as _};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -30,13 +31,16 @@ impl Scene {
         Self { upstream: Upstream::start().await, store: tempfile::tempdir().unwrap(), seen: Vec::new(), cost: 0 }
     }
 
+    fn store(&self) -> PathBuf {
+        self.store.path().join("store.redb")
+    }
+
     fn setup(&self) -> Setup {
-        let path = self.store.path().join("store.redb");
         Setup::before(&self.upstream)
             .with("tokens = { counter = \"estimate\", ask_upstream = false }")
             .with("recall.public_url = \"http://abridge.test\"")
             .with("clear_tool_results = { trigger = { tokens = 12000 }, keep = { results = 2 }, keep_reads = 0 }")
-            .with(format!("store.path = \"{}\"", path.display()))
+            .with(format!("store.path = \"{}\"", self.store().display()))
     }
 
     /// Has a session of so many requests, each with one result more.
@@ -241,6 +245,9 @@ async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
     // By then those that are edited have been cleared.
     const RESTARTED: usize = 16;
     let mut scene = Scene::new().await;
+    // The secret decides which conversations are chosen, and which of them are counted as one: with this one, none.
+    let store = RedbStore::create(&scene.store(), store::Settings::default(), Clock::system(), [1; 32]).unwrap();
+    store.close().await.unwrap();
     let start = async |scene: &Scene| scene.setup().with("experiment.share = 0.5").start().await;
     let mut abridge = start(&scene).await;
     for n in 1..=REQUESTS {

@@ -16,6 +16,8 @@ use abridge_proxy::{
 use bytes::Bytes;
 use proptest::prelude::*;
 
+use crate::properties::REMOVED_RESULT;
+use crate::support::bodies;
 use crate::support::conversations::{Message, body, damaged, damaged_of, layout, long_steps};
 use crate::support::validator;
 
@@ -225,6 +227,15 @@ impl Passes<'_> {
         n_texts > 0 && plan(&settings, self.meter, self.bodies[1]).0.is_empty()
     }
 
+    /// Whether the texts in place of results that were removed decide: in an edited body they begin turns.
+    fn texts_for_results_decide(&self) -> bool {
+        let is_text = |entry: &&str| [REMOVED_RESULT, "[此处的工具结果已被移动或移除。]"].iter().any(|text| entry.contains(text));
+        let body = std::str::from_utf8(self.bodies[1]).unwrap();
+        let texts: Vec<_> = bodies::elements(body.as_bytes()).into_iter().filter(is_text).collect();
+        let without = texts.iter().fold(body.to_owned(), |body, text| body.replace(&format!(",{text}"), ""));
+        !texts.is_empty() && plan(self.settings, self.meter, &Bytes::from(without)).0.is_empty()
+    }
+
     fn frees_nearly_too_little(&self, luck: usize) -> bool {
         let [first, again] = self.plans;
         let clear = &self.settings.clear_tool_results;
@@ -269,10 +280,18 @@ proptest! {
                 Passes { settings: &settings, meter: &meter, bodies: [&body, &once, &twice], plans: [&first, &again] };
             let is_enough = again.is_empty() || passes.differ_by_luck() || passes.counts_from_the_last_pass();
             let is_enough = is_enough || first.report.regrets.keep_doubled || passes.parting_texts_decide();
+            let is_enough = is_enough || passes.texts_for_results_decide();
+            // Lines that came truncated are lines like others; those that are truncated here have no pointers.
+            let is_pointer = |change: &Change| matches!(change.action, Action::Deduplicate { .. });
+            let was_truncated = |change: &Change| matches!(change.action, Action::Truncate { .. });
+            let is_enough = is_enough
+                || (first.report.changes.iter().any(was_truncated) && again.report.changes.iter().all(is_pointer));
             // Once a call or a result without an id has left its batch, the results of the others can be put in order.
             let is_move = |change: &Change| matches!(change.action, Action::Move { .. });
             let is_order = validator::check_order(&once).is_err() && again.report.changes.iter().all(is_move);
-            let is_enough = is_enough || (is_order && messages.iter().any(lacks_id));
+            // Which call a result without an id is of shows once its batch lacks no result.
+            let is_known_now = again.report.changes.iter().all(|change| change.call_id.is_empty());
+            let is_enough = is_enough || ((is_order || is_known_now) && messages.iter().any(lacks_id));
             prop_assert!(is_enough, "{}\n{}\n{}\n{}", policy, first, String::from_utf8_lossy(&once), again);
         }
     }

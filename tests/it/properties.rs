@@ -48,7 +48,7 @@ fn elements(body: &[u8]) -> Vec<String> {
 }
 
 /// The text in place of a result that was moved or removed.
-const REMOVED_RESULT: &str = "[A tool result was moved or removed here.]";
+pub(crate) const REMOVED_RESULT: &str = "[A tool result was moved or removed here.]";
 
 /// Whether the element of an edited array is one that abridge wrote.
 fn is_ours(element: &str) -> bool {
