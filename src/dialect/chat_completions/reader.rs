@@ -113,8 +113,8 @@ impl<'a> Reader<'a> {
             };
             cursor.once(start, place, value)
         })?;
-        let [function, custom] = [function, custom].map(|name| text(self.body, name.flatten()));
-        let name = cursor.accept(function)?.or(cursor.accept(custom)?);
+        let name_of = |tool: Option<Option<_>>| text(self.body, tool.flatten());
+        let name = cursor.accept(name_of(function))?.or(cursor.accept(name_of(custom))?);
         let id = cursor.accept(call_id(self.body, "", id.flatten()))?;
         let block = Block { unit, span, kind: BlockKind::ToolCall { id, name, answerable: true } };
         cursor.accept(push_block(&mut self.conversation, block))
