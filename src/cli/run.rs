@@ -69,7 +69,7 @@ pub fn run(
     serve: &impl AsyncFn(&Config, &Environment, &mut AgentCommand) -> anyhow::Result<(io::Result<u8>, RunTotals)>,
 ) -> anyhow::Result<ExitCode> {
     let program = args.command.first().context("no command")?.clone();
-    let (client, mut config) = settle(&program, &mut sources)?;
+    let (client, mut config) = settle(&args.command, &mut sources)?;
     let environment = Environment::read(&sources.variables, &config)?;
     if let Some(path) = &args.log {
         let file = File::options().append(true).create(true).open(path);
@@ -103,9 +103,9 @@ pub fn run(
 }
 
 /// The client, and the settings of a private abridge for it.
-fn settle(program: &OsStr, sources: &mut Sources) -> anyhow::Result<(Client, Config)> {
+fn settle(command: &[OsString], sources: &mut Sources) -> anyhow::Result<(Client, Config)> {
     let settings = Config::load(sources)?;
-    let client = Client::of(program, &sources.variables, &settings)?;
+    let client = Client::of(command, &sources.variables, &settings)?;
     sources.flags.upstream.extend(client.upstreams(&settings));
     if sources.flags.listen.is_empty() {
         sources.flags.listen.push(LISTEN.to_owned());

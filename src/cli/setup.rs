@@ -147,7 +147,10 @@ impl Setup<'_> {
             return print([format!("{client}: taken back\n")]);
         }
         file.write(&after)?;
-        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
+        print([format!(
+            "{client}: written; abridge setup {client} --undo takes it back\n{}",
+            client.profiles_elsewhere(&file.path)
+        )])
     }
 }
 

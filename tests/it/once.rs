@@ -229,7 +229,8 @@ impl Passes<'_> {
 
     /// Whether the texts in place of results that were removed decide: in an edited body they begin turns.
     fn texts_for_results_decide(&self) -> bool {
-        let is_text = |entry: &&str| [REMOVED_RESULT, "[此处的工具结果已被移动或移除。]"].iter().any(|text| entry.contains(text));
+        let is_text =
+            |entry: &&str| [REMOVED_RESULT, "[此处的工具结果已被移动或移除。]"].iter().any(|text| entry.contains(text));
         let body = std::str::from_utf8(self.bodies[1]).unwrap();
         let texts: Vec<_> = bodies::elements(body.as_bytes()).into_iter().filter(is_text).collect();
         let without = texts.iter().fold(body.to_owned(), |body, text| body.replace(&format!(",{text}"), ""));

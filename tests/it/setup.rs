@@ -232,6 +232,21 @@ fn what_was_changed_since_stays_and_only_our_change_is_taken_back() {
 }
 
 #[test]
+fn profiles_that_lead_elsewhere_are_named() {
+    let user = User::with(&CASES[0]);
+    user.write(".codex/b.config.toml", "model_provider = 'mine'\n");
+    user.write(".codex/a.config.toml", "openai_base_url = 'https://gate/v1'\n");
+    user.write(".codex/fast.config.toml", "model = 'quick'\n");
+    let (_, text) = user.setup(&["codex", "--yes"]);
+    let line = |name| {
+        format!(
+            "codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} leads it here\n"
+        )
+    };
+    assert!(text.contains(&format!("takes it back\n{}{}", line("a"), line("b"))) && !text.contains("fast"), "{text}");
+}
+
+#[test]
 fn a_linked_file_stays_a_link_and_the_mode_is_kept() {
     let case = &CASES[1];
     let user = User::new();

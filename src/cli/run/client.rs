@@ -3,11 +3,11 @@
 //! A client gets the base URL that it has without abridge, with the address of abridge in it. So it asks for the paths that
 //! its upstream knows, and its upstream is where the requests go.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::cli::setup::clients::{BASE_URL, ClaudeHost};
-use crate::cli::setup::edit::CodexSettings;
+use crate::cli::setup::edit::{CodexSettings, is_codex_profile};
 use crate::cli::setup::jsonc;
 use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, ConfigError, Variables, read_text};
@@ -41,8 +41,8 @@ const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PR
 // === impl Client ===
 
 impl Client {
-    /// The client that a program is, by its name, with what its variables and its settings say.
-    pub(super) fn of(program: &OsStr, variables: &Variables, config: &Config) -> Result<Self, ConfigError> {
+    /// The client that a command runs, by its name, with what its variables and its settings say.
+    pub(super) fn of(command: &[OsString], variables: &Variables, config: &Config) -> Result<Self, ConfigError> {
         let mut client = Self {
             openai: variables.base_url(&OPENAI_VARIABLES)?,
             anthropic: variables.base_url(&[BASE_URL])?,
@@ -52,8 +52,9 @@ impl Client {
             codex_key: None,
             settings_win: false,
         };
-        match Path::new(program).file_stem().and_then(OsStr::to_str) {
-            Some("codex") => client.read_codex(variables),
+        let (program, arguments) = command.split_first().unzip();
+        match program.and_then(|program| Path::new(program).file_stem()?.to_str()) {
+            Some("codex") => client.read_codex(arguments.unwrap_or_default(), variables),
             Some("claude") => client.read_claude(variables)?,
             // Its base URL for Anthropic has the version.
             Some("opencode") => client.host.path = "/v1",
@@ -119,10 +120,15 @@ impl Client {
         format!("{url}{}", self.anthropic.as_ref().map_or(self.host.path, path_of))
     }
 
-    fn read_codex(&mut self, variables: &Variables) {
-        let text =
-            folder(variables, "CODEX_HOME", ".codex").and_then(|folder| read_text(&folder.join("config.toml")).ok());
-        let settings: CodexSettings = text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
+    fn read_codex(&mut self, arguments: &[OsString], variables: &Variables) {
+        let folder = folder(variables, "CODEX_HOME", ".codex");
+        let read = |name: &str| {
+            let text = folder.as_ref().and_then(|folder| read_text(&folder.join(name)).ok());
+            text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default()
+        };
+        let profile = codex_profile(arguments).map(|name| read(&format!("{name}.config.toml")));
+        let settings: CodexSettings = read("config.toml");
+        let settings = settings.under(profile.unwrap_or_default());
         let url = settings.base_url().flatten();
         let key = match settings.model_provider.as_deref() {
             None | Some("openai") => Some("openai_base_url".to_owned()),
@@ -162,6 +168,17 @@ pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)
     // A star is understood only where it is alone.
     let hosts = if present == Some("*") { "*".to_owned() } else { hosts };
     Ok(vec![("no_proxy", hosts.clone()), ("NO_PROXY", hosts)])
+}
+
+/// The profile that the arguments of Codex name. Since 0.134, its settings are in `NAME.config.toml` (openai/codex#24051).
+fn codex_profile(arguments: &[OsString]) -> Option<&str> {
+    let mut arguments =
+        arguments.iter().map_while(|argument| argument.to_str()).take_while(|argument| *argument != "--");
+    let name = arguments.find_map(|argument| match argument {
+        "--profile" | "-p" => Some(None),
+        _ => argument.strip_prefix("--profile=").map(Some),
+    })?;
+    name.or_else(|| arguments.next()).filter(|name| is_codex_profile(name))
 }
 
 /// The folder with the settings of a client.

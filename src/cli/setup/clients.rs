@@ -1,5 +1,7 @@
 //! The clients that can be set up: where their settings are, what is set there, and where their requests went before.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -7,7 +9,7 @@ use clap::ValueEnum;
 
 use super::{BYTE_ORDER_MARK, edit, jsonc};
 use crate::cli::{ANTHROPIC, CHATGPT, section};
-use crate::config::{Config, MissingError, Sources, Variables};
+use crate::config::{Config, MissingError, Sources, Variables, read_text};
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
 
@@ -51,7 +53,7 @@ impl Client {
     fn is_found(self, variables: &Variables) -> bool {
         let home = variables.home().ok().flatten().unwrap_or_default();
         let has_extension = |beginning: &str| {
-            let mut extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
+            let mut extensions = fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
             extensions.any(|extension| extension.file_name().to_string_lossy().starts_with(beginning))
         };
         let set =
@@ -121,6 +123,21 @@ impl Client {
         edited.map(|edited| format!("{mark}{edited}")).ok_or_else(|| {
             anyhow!("the settings are not in a form that is changed safely; {}", self.by_hand(url).trim_end())
         })
+    }
+
+    /// A line for each profile of Codex that says for itself where requests go.
+    pub(super) fn profiles_elsewhere(self, path: &Path) -> String {
+        let Some(folder) = path.parent().filter(|_| self == Self::Codex) else { return String::new() };
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let leads_elsewhere = |path: &Path| read_text(path).is_ok_and(|text| edit::has_own_url(&text));
+        let profiles = files.filter(|file| leads_elsewhere(&file.path())).filter_map(|file| {
+            let name = file.file_name().into_string().ok()?.strip_suffix(".config.toml")?.to_owned();
+            edit::is_codex_profile(&name).then_some(name)
+        });
+        let lines = profiles.map(|name| {
+            format!("codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} leads it here\n")
+        });
+        lines.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The instructions for a person.

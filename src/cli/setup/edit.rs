@@ -46,6 +46,14 @@ pub(super) const ANY_URL: &str = "http://abridge.invalid";
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
 
 impl CodexSettings {
+    /// These settings under those of a profile.
+    pub(in crate::cli) fn under(mut self, profile: Self) -> Self {
+        self.model_provider = profile.model_provider.or(self.model_provider);
+        self.openai_base_url = profile.openai_base_url.or(self.openai_base_url);
+        self.model_providers.extend(profile.model_providers.into_iter().filter(|(_, of)| of.base_url.is_some()));
+        self
+    }
+
     /// The base URL of the provider that Codex uses, if one is set; `None` if that provider takes none.
     #[expect(clippy::option_option, reason = "there may be none yet, or no place for one")]
     pub(in crate::cli) fn base_url(&self) -> Option<Option<&Spanned<String>>> {
@@ -59,6 +67,17 @@ impl CodexSettings {
 /// The base URL of the provider that Codex uses.
 pub(super) fn codex_url(text: &str) -> Option<String> {
     toml::from_str::<CodexSettings>(text).ok()?.base_url()?.map(|url| url.get_ref().clone())
+}
+
+/// Whether a profile of Codex may have that name.
+pub(in crate::cli) fn is_codex_profile(name: &str) -> bool {
+    name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_'))
+}
+
+/// Whether the settings of a profile of Codex say where it sends its requests.
+pub(super) fn has_own_url(profile: &str) -> bool {
+    let names_url = |settings: CodexSettings| settings.model_provider.is_some() || settings.openai_base_url.is_some();
+    toml::from_str(profile).is_ok_and(names_url)
 }
 
 /// Sets the base URL of the provider that Codex uses.

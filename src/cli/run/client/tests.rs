@@ -4,8 +4,8 @@ use super::*;
 
 const URL: &str = "http://127.0.0.1:9";
 
-/// A client in a home with these files, which its variables name.
-fn client(program: &str, variables: &[(&str, &str)], files: &[(&str, &str)]) -> Client {
+/// The client of a command, in a home with these files, which its variables name.
+fn client(command: &str, variables: &[(&str, &str)], files: &[(&str, &str)]) -> Client {
     let home = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = home.path().join(path);
@@ -14,7 +14,7 @@ fn client(program: &str, variables: &[(&str, &str)], files: &[(&str, &str)]) -> 
     }
     let home = ("HOME", home.path().to_str().unwrap());
     let variables: Variables = variables.iter().copied().chain([home]).collect();
-    Client::of(OsStr::new(program), &variables, &Config::default()).unwrap()
+    Client::of(&command.split(' ').map(OsString::from).collect::<Vec<_>>(), &variables, &Config::default()).unwrap()
 }
 
 fn upstreams(client: &Client) -> Vec<String> {
@@ -59,6 +59,30 @@ fn codex_has_an_argument_and_its_settings_say_where_requests_go() {
     assert_eq!(upstreams(&provider).first().unwrap(), "https://gate/x");
     assert_eq!(with("model_provider = 'ollama'").arguments(URL), [""; 0]);
     assert_eq!(with("not TOML").arguments(URL).len(), 2);
+}
+
+#[test]
+fn a_profile_of_codex_says_where_requests_go() {
+    let files = [
+        (
+            ".codex/config.toml",
+            "openai_base_url = 'https://gate/v1'\n[model_providers.mine]\nbase_url = 'https://mine/x'\n",
+        ),
+        (".codex/work.config.toml", "model_provider = 'mine'\n[model_providers.mine]\nname = 'Mine'\n"),
+        (".codex/eu.config.toml", "openai_base_url = 'https://eu/v1'\n"),
+    ];
+    for (command, upstream, key) in [
+        ("codex exec --profile work go", "https://mine/x", "model_providers.mine.base_url"),
+        ("codex -p eu", "https://eu/v1", "openai_base_url"),
+        ("codex --profile=eu", "https://eu/v1", "openai_base_url"),
+        ("codex --profile ../work", "https://gate/v1", "openai_base_url"),
+        ("codex exec -- --profile work", "https://gate/v1", "openai_base_url"),
+        ("codex --profile", "https://gate/v1", "openai_base_url"),
+    ] {
+        let client = client(command, &[], &files);
+        assert_eq!(upstreams(&client).first().unwrap(), upstream, "{command}");
+        assert!(client.arguments(URL)[1].starts_with(&format!("{key}=")), "{command}");
+    }
 }
 
 #[test]
@@ -118,7 +142,7 @@ fn the_path_of_a_host_stays_where_the_settings_name_the_upstream() {
     config.upstream.url = "https://ours.services.ai.azure.com/anthropic".parse().unwrap();
     let route = toml::from_str("name = 'anthropic'\nurl = 'https://ours.services.ai.azure.com/anthropic'").unwrap();
     config.upstreams = vec![route];
-    let foundry = Client::of(OsStr::new("claude"), &variables.into_iter().collect(), &config).unwrap();
+    let foundry = Client::of(&["claude".into()], &variables.into_iter().collect(), &config).unwrap();
     assert_eq!(foundry.upstreams(&config), [""; 0]);
     assert_eq!(foundry.variables(URL).last().unwrap(), &("ANTHROPIC_FOUNDRY_BASE_URL", format!("{URL}/anthropic")));
 }
@@ -137,7 +161,7 @@ fn upstreams_of_the_settings_win() {
     let mut config = Config::default();
     config.upstream.url = "http://mine/v1".parse().unwrap();
     let variables = [("OPENAI_BASE_URL", "http://theirs/x"), ("ANTHROPIC_BASE_URL", "http://theirs")];
-    let client = Client::of(OsStr::new("agent"), &variables.into_iter().collect(), &config).unwrap();
+    let client = Client::of(&["agent".into()], &variables.into_iter().collect(), &config).unwrap();
     assert_eq!(client.variables(URL).first().unwrap().1, "http://127.0.0.1:9/v1");
     assert_eq!(client.upstreams(&config), ["anthropic=http://theirs/"]);
 }
