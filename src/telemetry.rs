@@ -132,7 +132,7 @@ pub(crate) struct Escaped<'a, W>(pub(crate) &'a mut W);
 
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // In UTF-8, c2 begins all control characters that are not ASCII. Most texts have none.
+        // Most texts have no control characters. In UTF-8, those that are not ASCII begin with c2.
         if !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) {
             return self.0.write_str(text);
         }

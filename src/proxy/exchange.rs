@@ -99,7 +99,7 @@ pub struct Exchange {
 struct EditState {
     tap: Tap,
     dry_run: bool,
-    /// Without the body, which is sent.
+    /// Without the body and the offloads.
     #[deref]
     edited: Box<EditedBody>,
 }

@@ -38,7 +38,7 @@ const MAX_GENERATION: usize = 128 << 10;
 // === impl CacheScope ===
 
 impl CacheScope {
-    /// The prompt cache of this caller, whose name is a hash already, at this upstream.
+    /// The prompt cache of this caller at this upstream. The name of a caller is a keyed hash.
     pub(super) fn of(upstream: &Uri, caller: Caller) -> Self {
         Self(FxBuildHasher.hash_one((upstream.authority().map(http::uri::Authority::as_str), caller)))
     }

@@ -96,7 +96,7 @@ pub(super) struct RequestHead<'l> {
 pub(super) struct RequestId(pub(super) u64);
 
 impl fmt::Display for RequestId {
-    /// `req_{:016x}`, in a fifth of the instructions: a request writes it up to five times.
+    /// The same as `req_{:016x}` with fewer instructions: each edited request writes its id several times.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = *b"req_0000000000000000";
         let digits = self.0.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);

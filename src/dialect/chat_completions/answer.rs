@@ -40,7 +40,7 @@ impl AnswerFormat for ChatCompletions {
     }
 }
 
-/// Where the values of a chunk are, found in one pass: most of an answer is what the model says, which few read.
+/// The places of the values that are read, found in one pass over a chunk.
 #[derive(Default)]
 struct Chunk {
     /// The first choice, and why that stopped.

@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The role of a message. Those that most have are known by their bytes.
+    /// The role of a message. The usual ones are recognised by their bytes.
     fn role(&self, cursor: &mut Cursor<'a>, value: Option<Span>) -> ReadResult<Role> {
         Ok(match value.map(|value| value.of(self.body)) {
             Some(b"\"user\"") => Role::User,
