@@ -225,17 +225,12 @@ impl EditedBody {
     }
 
     fn planned(body: Bytes, planned: Result<Box<Plan>, PlanError>, error: Option<EngineError>) -> Self {
-        match planned.map(|plan| *plan) {
-            Ok(Plan { splices, beta, segments, report, offloads, basis, .. }) => Self {
-                beta,
-                body: splice(&body, &splices),
-                report: Some(report),
-                segments,
-                offloads,
-                basis,
-                error,
-                ..Self::untouched(body)
-            },
+        match planned {
+            Ok(plan) => {
+                let Plan { splices, beta, segments, report, offloads, basis, .. } = *plan;
+                let (body, report) = (splice(&body, &splices), Some(report));
+                Self { beta, body, report, segments, offloads, basis, error, ..Self::default() }
+            }
             Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
             Err(PlanError::Engine(error)) => Self { error: Some(error), ..Self::untouched(body) },
         }
@@ -375,7 +370,7 @@ impl Engine {
         dialect: &'static dyn Dialect,
         body: impl Into<IndexedBody>,
         options: EditOptions<'_>,
-    ) -> EditedBody {
+    ) -> Box<EditedBody> {
         // What waits for handlers and summaries is large, and most requests wait for neither.
         Box::pin(Planning::new(self, config, dialect, body.into(), options).run()).await
     }

@@ -411,7 +411,7 @@ impl Policy {
 
     /// What the edits make of one request. After an error it was not understood, and is to go on as it came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
-        self.plan_parsed(dialect, body, &request::parse(dialect, body, context)?, context)
+        self.plan_parsed(dialect, body, &request::parse(dialect, body, context)?, context).map(|plan| *plan)
     }
 
     fn plan_parsed(
@@ -420,7 +420,7 @@ impl Policy {
         body: &Bytes,
         whole: &Conversation<'_>,
         context: &PlanContext<'_>,
-    ) -> Result<Plan, ParseError> {
+    ) -> Result<Box<Plan>, ParseError> {
         let request = ParsedRequest { dialect, body, conversation: whole };
         // No server takes an empty array, so what would leave one leaves less.
         for leaving in [Leaving::Allowed, Leaving::Orphans] {
@@ -438,7 +438,7 @@ impl Policy {
         request: ParsedRequest<'_>,
         context: &PlanContext<'_>,
         leaving: Leaving,
-    ) -> Result<Plan, ParseError> {
+    ) -> Result<Box<Plan>, ParseError> {
         let ParsedRequest { dialect, body, conversation: whole } = request;
         let prefix_keys = self.prefix_keys(request, context);
         let fold = prefix_keys.as_ref().and_then(|keys| Some(keys.applied.as_ref()?.fold.clone()));

@@ -256,7 +256,7 @@ impl Proxy {
             Route::Gateway(GatewayRequest::Retrieve(hash)) => Box::pin(self.retrieve(hash, request)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request, caller)).await,
-            Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
+            Route::Edit(dialect) => Box::pin(self.edit(dialect, request, caller, connection.id)).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
             Route::Pass { is_off } => {

@@ -121,7 +121,8 @@ where
 /// may end a line or reach the terminal.
 fn field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     if field.name() != "message" {
-        write!(to, "{}=", field.name())?;
+        to.write_str(field.name())?;
+        to.write_char('=')?;
     }
     write!(Escaped(to), "{value:?}")
 }
@@ -131,6 +132,10 @@ pub(crate) struct Escaped<'a, W>(pub(crate) &'a mut W);
 
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Most texts have no control characters. In UTF-8, those that are not ASCII begin with c2.
+        if !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) {
+            return self.0.write_str(text);
+        }
         text.chars().try_for_each(|c| {
             if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
         })

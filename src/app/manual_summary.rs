@@ -97,7 +97,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
         of_app::close(&*store).await;
     }
     let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
-    Ok((edited, outcome))
+    Ok((*edited, outcome))
 }
 
 fn runtime() -> anyhow::Result<Runtime> {

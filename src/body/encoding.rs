@@ -56,10 +56,19 @@ pub enum DecodeError {
 /// The largest window a zstd frame may ask for, as a power of two: 128 MiB, what `zstd -d` takes by default.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Whether the content is of this type, whatever its parameters.
-pub fn is_of_type(headers: &HeaderMap, name: &str) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+/// The value of `content-type`.
+pub fn content_type(headers: &HeaderMap) -> &[u8] {
+    headers.get(CONTENT_TYPE).map_or(&[], HeaderValue::as_bytes)
+}
+
+/// Whether a value of `content-type` is of this type, whatever its parameters.
+pub fn is_type(kind: &[u8], name: &str) -> bool {
     kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Whether the content is of this type.
+pub fn is_of_type(headers: &HeaderMap, name: &str) -> bool {
+    is_type(content_type(headers), name)
 }
 
 // === impl ContentEncoding ===

@@ -123,7 +123,7 @@ impl<'a> Members<'a> {
         raw::utf8(json).ok_or(InvalidAnswer).and_then(Self::of_object)
     }
 
-    fn of_object(json: &'a str) -> Result<Self, InvalidAnswer> {
+    pub(super) fn of_object(json: &'a str) -> Result<Self, InvalidAnswer> {
         element_fields(json).map(Self).ok_or(InvalidAnswer)
     }
 
@@ -162,10 +162,14 @@ impl<'a> Members<'a> {
 
     /// The usage, and, if that is of several rounds, the tokens of the last one's answer.
     pub(super) fn usage(&self) -> Result<Option<(Self, Option<u64>)>, InvalidAnswer> {
-        let Some(usage) = self.object("usage")? else { return Ok(None) };
-        let Some(all) = usage.object(ALL_ROUNDS)? else { return Ok(Some((usage, None))) };
-        let last = usage.number("completion_tokens")?.or(usage.number("output_tokens")?);
-        Ok(Some((all, last.or(Some(0)))))
+        self.object("usage")?.map(Self::of_rounds).transpose()
+    }
+
+    /// The same of a usage.
+    pub(super) fn of_rounds(self) -> Result<(Self, Option<u64>), InvalidAnswer> {
+        let Some(all) = self.object(ALL_ROUNDS)? else { return Ok((self, None)) };
+        let last = self.number("completion_tokens")?.or(self.number("output_tokens")?);
+        Ok((all, last.or(Some(0))))
     }
 
     /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.

@@ -1,6 +1,6 @@
 //! The values that dialects take and give, and why a request was not understood.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -19,9 +19,9 @@ pub struct OpeningEvents {
 /// Calls of one turn that no result answers, by the order in which they were given.
 #[derive(Debug, Default)]
 pub struct OpenCalls<'a> {
-    ids: HashMap<&'a str, usize>,
+    ids: BTreeMap<&'a str, usize>,
     /// Those of each tool, the first one last.
-    pub(super) tools: HashMap<&'a str, Vec<usize>>,
+    pub(super) tools: BTreeMap<&'a str, Vec<usize>>,
 }
 
 /// Which of them a message answers that is not a result by its form.

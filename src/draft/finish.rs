@@ -18,7 +18,7 @@ use crate::summary::UsedSummary;
 
 impl Draft<'_> {
     /// The plan that makes it so.
-    pub fn finish(mut self) -> Plan {
+    pub fn finish(mut self) -> Box<Plan> {
         self.strip_reasoning();
         let (mut splices, messages_after, layout) = self.splices();
         let added_tool = self.added_tools();
@@ -82,7 +82,7 @@ impl Draft<'_> {
         let is_chained = self.conversation.traits.history_elsewhere;
         let lifetime = if is_chained { Lifetime::Chained } else { Lifetime::Usual };
         let (beta, needs) = (drops.map(|drops| drops.beta), self.need.take());
-        Plan { splices, beta, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
+        Box::new(Plan { splices, beta, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report })
     }
 
     /// The index that the element of a unit had as it came.
@@ -145,6 +145,9 @@ impl Draft<'_> {
 
     /// The changes of the array, how many elements it has then, and where they are.
     fn splices(&self) -> (Vec<Splice>, usize, Layout) {
+        if self.is_untouched() {
+            return (Vec::new(), self.conversation.elements.len(), Layout::default());
+        }
         let inside = self.insertions_inside();
         let (inserted, placed) = self.inserted_elements();
         let elements = self.conversation.elements.iter().enumerate().map(|(n, of)| (ElementIndex::new(n), of));
@@ -173,6 +176,16 @@ impl Draft<'_> {
             splices.sort_by_key(|splice| splice.span.start); // stable: pieces at one place stay in order
         }
         (splices, n_elements, self.layout(&stands, placed))
+    }
+
+    /// Whether all messages are as they came.
+    fn is_untouched(&self) -> bool {
+        self.insertions.is_empty()
+            && self.replacements.is_empty()
+            && self.batches.is_empty()
+            && self.stripped.is_empty()
+            && self.applied().is_none()
+            && !self.in_place.contains(&false)
     }
 
     /// Where the elements are, by the indices that they had as they came.
@@ -305,7 +318,7 @@ fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<
     let (mut kept_before, mut dropped_to, mut inserted) = (None, None, Vec::new());
     for &(element, in_place) in elements {
         if in_place {
-            splices.extend(filled_gap(first, kept_before, dropped_to.take(), Some(element), &inserted));
+            fill_gap(&mut splices, first, kept_before, dropped_to.take(), Some(element), &inserted);
             inserted.clear();
             kept_before = Some(element);
         } else {
@@ -315,28 +328,29 @@ fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<
             inserted.push(&item.bytes);
         }
     }
-    splices.extend(filled_gap(first, kept_before, dropped_to, None, &inserted));
+    fill_gap(&mut splices, first, kept_before, dropped_to, None, &inserted);
     splices
 }
 
 /// Replaces what lies between two kept elements, or a kept element and the edge of the array, which begins at `first`:
 /// `dropped_to` is the last element that is dropped there, `inserted` what is put there.
-fn filled_gap(
+fn fill_gap(
+    splices: &mut Vec<Splice>,
     first: usize,
     before: Option<Span>,
     dropped_to: Option<Span>,
     behind: Option<Span>,
     inserted: &[&Bytes],
-) -> Vec<Splice> {
+) {
     if dropped_to.is_none() && inserted.is_empty() {
-        return Vec::new();
+        return;
     }
     let start = before.map_or(first, |before| before.end);
     let end = match (before, behind) {
         (None, Some(behind)) => behind.start,
         _ => dropped_to.map_or(start, |dropped| dropped.end),
     };
-    pieces(Span { start, end }, before.is_some(), inserted, before.is_none() && behind.is_some())
+    splices.extend(pieces(Span { start, end }, before.is_some(), inserted, before.is_none() && behind.is_some()));
 }
 
 /// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved

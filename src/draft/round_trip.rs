@@ -96,6 +96,9 @@ impl Draft<'_> {
                 None => {}
             }
         }
+        if answered.is_empty() {
+            return answered;
+        }
         // Calls of one id in one turn cannot be told apart.
         let id = |n: &usize| call(n).map(|(id, _)| id).filter(|id| !id.is_empty());
         let ids: HashSet<&str> = answered.iter().filter_map(id).collect();

@@ -62,7 +62,7 @@ fn draft_after<T>(
     let request = ParsedRequest { dialect, body, conversation: &conversation };
     let mut draft = Draft::new(request, &context, &recall, Language::En);
     let done = write(&mut draft);
-    (done, draft.finish())
+    (done, *draft.finish())
 }
 
 fn ask(body: &Bytes, asked: &[Ask]) -> (Vec<bool>, Plan) {

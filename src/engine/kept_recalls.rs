@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::summaries::Summaries;
+use crate::payload::cache::{Cache, with_slots};
 use crate::payload::{Caller, ChainKey, Place};
 
 /// The recalls of all conversations.
@@ -53,8 +53,8 @@ const UNSEEN: Duration = Duration::from_secs(1);
 
 impl KeptRecalls {
     pub(super) fn new(summaries: Arc<Summaries>) -> Self {
-        let (callers, without) = (Cache::new(MAX_CALLERS), Cache::new(MAX_CALLERS));
-        Self { summaries, absent: Cache::new(MAX_ABSENT), callers, without }
+        let (callers, without) = (with_slots(MAX_CALLERS), with_slots(MAX_CALLERS));
+        Self { summaries, absent: with_slots(MAX_ABSENT), callers, without }
     }
 
     /// Keeps the recalls of a turn. When it returns they are durable, or the store has failed.

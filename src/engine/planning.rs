@@ -144,7 +144,7 @@ impl<'a> Planning<'a> {
     /// Runs all steps. When it returns, the payloads that the body names are durable.
     ///
     /// What few requests wait for is boxed, here and in the steps, so that the others do not carry it along.
-    pub(super) async fn run(mut self) -> EditedBody {
+    pub(super) async fn run(mut self) -> Box<EditedBody> {
         let mut state = State::Plan;
         loop {
             state = match state {
@@ -259,7 +259,7 @@ impl<'a> Planning<'a> {
         State::Plan
     }
 
-    async fn finish(self, planned: Result<Box<Plan>, PlanError>) -> EditedBody {
+    async fn finish(self, planned: Result<Box<Plan>, PlanError>) -> Box<EditedBody> {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
         }
@@ -273,7 +273,7 @@ impl<'a> Planning<'a> {
         let Self { body, waits, summary_error, store_error, lease, .. } = self;
         let lease = (lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(lease));
         let edited = EditedBody::planned(body.bytes, planned, store_error);
-        EditedBody { summary_error, waits, offloaded_bytes, lease, ..edited }
+        Box::new(EditedBody { summary_error, waits, offloaded_bytes, lease, ..edited })
     }
 
     // === helpers ===
@@ -334,13 +334,13 @@ impl<'a> Planning<'a> {
             let policy = &config.planner.policy;
             let planned = catch_unwind(AssertUnwindSafe(|| {
                 if may_count {
-                    Some(policy.plan(dialect, &body, &context))
+                    Some(policy.plan(dialect, &body, &context).map(Box::new))
                 } else {
                     policy.plan_uncounted(dialect, &body, &context)
                 }
             }));
             let planned = planned.map_err(|_| PlanError::Engine(EngineError::Panic)).transpose()?;
-            Some(planned.and_then(|planned| planned.map(Box::new).map_err(PlanError::Parse)))
+            Some(planned.and_then(|planned| planned.map_err(PlanError::Parse)))
         };
         let budget = &self.engine.budget;
         let lease = || budget.lease(needed).ok_or(PlanError::Engine(EngineError::NoMemory));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use quick_cache::{UnitWeighter, Weighter};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::disks::{Disks, PersistError};
@@ -39,7 +39,7 @@ pub struct Summaries {
     // The names that this process has added of requests that were sent.
     sent: Cache<ChainKey, ()>,
     // The facts whose use is still to be noted in the store.
-    pending_uses: Mutex<Vec<ChainKey>>,
+    pending_uses: Held<Vec<ChainKey>>,
     // Of each conversation, the summaries that a shared store had when it was last looked up.
     looked_up: Cache<ChainKey, Arc<[ChainKey]>>,
     // How often something was learnt from other processes, and that number for each conversation when it was learnt of that.
@@ -140,7 +140,7 @@ impl Summaries {
             statuses: Statuses::default().into(),
             texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, TextWeight),
             sent: Cache::new(MAX_SENT),
-            pending_uses: Mutex::default(),
+            pending_uses: Held::default(),
             looked_up: Cache::new(MAX_LOOKED_UP),
             n_learnt: AtomicUsize::new(0),
             learnt: Cache::new(MAX_LOOKED_UP),
@@ -258,13 +258,15 @@ impl Summaries {
 
     /// Has a use noted in the store later, unless one was within this time.
     pub(super) fn note_use(&self, beginning: ChainKey, within: Duration) {
-        if self.noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= within)
-            && let Ok(mut used) = self.pending_uses.try_lock()
-            && used.len() < MAX_PENDING_USES
-        {
-            used.push(beginning);
-            self.noted.insert(beginning, Instant::now());
+        if self.noted.get(&beginning).is_some_and(|noted| noted.elapsed() < within) {
+            return;
         }
+        self.pending_uses.with(|used| {
+            if used.len() < MAX_PENDING_USES {
+                used.push(beginning);
+                self.noted.insert(beginning, Instant::now());
+            }
+        });
     }
 
     /// Whether there is a store.
@@ -302,12 +304,10 @@ impl Summaries {
 
     /// Notes in the store that summaries, and their transcripts, were used by plans.
     pub(super) async fn flush_uses(&self) {
-        let Ok(mut used) = self.pending_uses.try_lock() else { return };
-        if used.is_empty() {
+        let beginnings = self.pending_uses.with(std::mem::take);
+        if beginnings.is_empty() {
             return;
         }
-        let beginnings = std::mem::take(&mut *used);
-        drop(used);
         let texts = beginnings.iter().filter_map(|beginning| self.texts.peek(beginning));
         let transcripts = texts.filter_map(|summary| summary.transcript).collect();
         // The store logs its failures; the next use is noted again.

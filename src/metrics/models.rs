@@ -52,10 +52,11 @@ pub struct AnswerUsage<'a> {
 impl Models {
     /// Counts an answer.
     pub(super) fn add(&mut self, answer: &AnswerUsage<'_>) {
-        let name = label(answer.model.unwrap_or(OTHER));
-        let n_named = self.0.len() - usize::from(self.0.contains_key(OTHER));
-        let has_place = self.0.contains_key(&name) || n_named < MAX_MODELS;
-        let model = self.0.entry(if has_place { name } else { OTHER.to_owned() }).or_default();
+        let name = answer.model.unwrap_or(OTHER);
+        let model = match self.0.get_mut(name) {
+            Some(model) => model,
+            None => self.labelled(label(name)),
+        };
         model.duration.observe(answer.duration.as_secs_f64());
         let Some([prompt, cached, completion]) = answer.billed else { return };
         model.input.observe(float(prompt));
@@ -67,6 +68,13 @@ impl Models {
             model.predicted += predicted;
             model.reported += cached;
         }
+    }
+
+    /// The metrics under a label, or those of [`OTHER`] if there are too many.
+    fn labelled(&mut self, label: String) -> &mut Model {
+        let n_named = self.0.len() - usize::from(self.0.contains_key(OTHER));
+        let has_place = self.0.contains_key(&label) || n_named < MAX_MODELS;
+        self.0.entry(if has_place { label } else { OTHER.to_owned() }).or_default()
     }
 
     /// Writes the metrics of all models.

@@ -6,7 +6,8 @@ use quick_cache::sync::{self, DefaultLifecycle};
 use quick_cache::{UnitWeighter, Weighter};
 use rustc_hash::FxBuildHasher;
 
-/// A cache whose keys are hashes of a seed or a key that no one else knows, so that a plain hash of them will do.
+/// A cache whose keys are hashes of a seed or a key that no one else knows, so that a plain hash of them will do. The
+/// keys of a small cache may be names, too.
 pub(crate) type Cache<K, V, W = UnitWeighter> = sync::Cache<K, V, W, FxBuildHasher>;
 
 /// Such a cache of about so many entries, whose weights are at most `capacity` together.

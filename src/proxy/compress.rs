@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::exchange::{BillingContext, Conversation};
 use super::fair_shares::Admission;
 use super::inspection::EditEvents;
+use super::prefix_tracker::CacheScope;
 use super::request::ReadRequest;
 use super::{
     ClientRequest, ControlHeader, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers,
@@ -139,7 +140,7 @@ impl Proxy {
         let rules = destination.compress.as_ref().filter(|_| !is_bypassed(&parts.headers));
         let (outcome, edited) = self.shortened(&request, rules, options, &text).await;
 
-        let cache = self.accounting.prefixes.cache_scope(&target, caller);
+        let cache = CacheScope::of(&target, caller);
         let mut exchange = self.exchange(id, permit, timer);
         exchange.conversation = Some(Conversation::new(request.dialect, &parts.uri, text.len(), cache));
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
@@ -165,7 +166,7 @@ impl Proxy {
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
-        exchange.set_edited(edited, dry_run);
+        exchange.set_edited(Box::new(edited), dry_run);
         exchange.mark_sent(&UpstreamName::of_a_route(NAME));
         let written = lease.hold(written);
         let mut response = json(StatusCode::OK, written.clone());
@@ -209,7 +210,7 @@ impl Proxy {
             (None, None) if dry_run => Some("dry_run"),
             (None, None) => None,
         };
-        (Outcome { skipped, repairs }, edited)
+        (Outcome { skipped, repairs }, *edited)
     }
 
     /// Answers with the original of a hash.

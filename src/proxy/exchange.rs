@@ -18,12 +18,10 @@ use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
 use super::send::Tunnel;
 use super::{OwnAnswer, Proxy, RequestId};
-use crate::body::Lease;
 use crate::dialect::AnswerEnd;
-use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
+use crate::engine::{EditedBody, WaitCause};
 use crate::metrics::StreamGuard;
-use crate::payload::ChainKey;
-use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
+use crate::plan::{Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
 use crate::relay::tap::{Tap, TapReport};
@@ -97,20 +95,13 @@ pub struct Exchange {
 }
 
 /// The edits of a conversation, and the tap on its answer.
-#[derive(Debug)]
+#[derive(Debug, derive_more::Deref)]
 struct EditState {
     tap: Tap,
-    report: Option<Box<Report>>,
     dry_run: bool,
-    understood: bool,
-    waits: Waits,
-    offloaded_bytes: usize,
-    segments: Vec<PromptSegment>,
-    counted: Option<CountedWith>,
-    received: Option<Box<Received>>,
-    conversation: Option<ChainKey>,
-    sent_form: Option<SentNames>,
-    _lease: Option<Arc<Lease>>,
+    /// Without the body and the offloads.
+    #[deref]
+    edited: Box<EditedBody>,
 }
 
 /// The form of the second attempt.
@@ -171,35 +162,20 @@ impl Proxy {
 
 impl Exchange {
     fn report(&self) -> Option<&Report> {
-        self.edit.as_ref()?.report.as_deref()
+        self.edit.as_ref()?.report.as_ref()
     }
 
     /// Sets what the edits did, for the answer's headers and the log.
-    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool) {
-        let understood =
-            edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
-        let EditedBody { report, waits, offloaded_bytes, segments, basis, lease, .. } = edited;
-        let (tap, report) = (Tap::default(), report.map(Box::new));
-        self.edit = Some(EditState {
-            tap,
-            report,
-            dry_run,
-            understood,
-            waits,
-            offloaded_bytes,
-            segments,
-            counted: basis.counted,
-            received: basis.received,
-            conversation: basis.conversation,
-            sent_form: (!dry_run).then_some(basis.sent_form),
-            _lease: lease,
-        });
+    pub(super) fn set_edited(&mut self, mut edited: Box<EditedBody>, dry_run: bool) {
+        (edited.body, edited.offloads) = (Vec::new(), Vec::new());
+        self.edit = Some(EditState { tap: Tap::default(), dry_run, edited });
     }
 
     /// The facts to remember of the request when it is answered with this status.
     pub(super) fn take_sent_form(&mut self, status: StatusCode) -> Option<SentNames> {
-        let form = self.edit.as_mut()?.sent_form.take();
-        form.filter(|form| status.is_success() && !form.names.is_empty())
+        let edit = self.edit.as_mut().filter(|edit| !edit.dry_run)?;
+        let form = mem::take(&mut edit.edited.basis.sent_form);
+        (status.is_success() && !form.names.is_empty()).then_some(form)
     }
 
     /// Notes that the request is handed to this upstream's connection pool now.
@@ -355,7 +331,7 @@ impl Drop for Exchange {
 impl EditState {
     /// The changes by edit, as the header and the log write them; `None` without changes.
     fn counts(&self) -> Option<String> {
-        Some(counts(self.report.as_ref()?)).filter(|counts| !counts.is_empty())
+        self.report.as_ref().filter(|report| !report.changes.is_empty()).map(counts)
     }
 
     /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.
@@ -364,7 +340,7 @@ impl EditState {
         if edits.is_none() && rescue.is_none() {
             return;
         }
-        let report = self.report.as_deref();
+        let report = self.report.as_ref();
         let beyond = report.and_then(|report| report.beyond_window);
         let fields = [
             (REQUEST_ID, Some(id.to_string())),

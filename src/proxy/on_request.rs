@@ -86,7 +86,7 @@ impl Proxy {
         head: &RequestHead<'_>,
         text: IndexedBody,
         when: SummaryTiming,
-    ) -> Result<(EditedBody, &'static str), ProxyError> {
+    ) -> Result<(Box<EditedBody>, &'static str), ProxyError> {
         let origin = || self.origin(head);
         let asked = EditOptions { origin: Some(&origin), ..head.options(when) };
         let rules = &head.destination.usual.rules;

@@ -5,11 +5,11 @@
 //! message counts whole or not at all. Without token counts it has no result, and the lifetime of upstream caches is not
 //! considered.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::mem;
 
 use http::Uri;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::held::Held;
 use crate::payload::{Caller, Fingerprint};
@@ -19,7 +19,6 @@ use crate::plan::PromptSegment;
 #[derive(Debug, Default)]
 pub(super) struct PrefixTracker {
     known: Held<KnownPrefixes>,
-    key: RandomState,
 }
 
 /// The id of a prompt cache: one upstream and one caller.
@@ -39,6 +38,11 @@ const MAX_GENERATION: usize = 128 << 10;
 // === impl CacheScope ===
 
 impl CacheScope {
+    /// The prompt cache of this caller at this upstream. The name of a caller is a keyed hash.
+    pub(super) fn of(upstream: &Uri, caller: Caller) -> Self {
+        Self(FxBuildHasher.hash_one((upstream.authority().map(http::uri::Authority::as_str), caller)))
+    }
+
     /// Its own cache for what dry runs would have sent.
     pub(super) fn of_dry_runs(self) -> Self {
         Self(!self.0)
@@ -48,13 +52,11 @@ impl CacheScope {
 // === impl PrefixTracker ===
 
 impl PrefixTracker {
-    /// The prompt cache of this caller at this upstream.
-    pub(super) fn cache_scope(&self, upstream: &Uri, caller: Caller) -> CacheScope {
-        CacheScope(self.key.hash_one((upstream.authority().map(http::uri::Authority::as_str), caller)))
-    }
-
     /// The share of the tokens, 0 to 1, that an earlier request began with; `None` without tokens. Adds this request.
     pub(super) fn track(&self, CacheScope(scope): CacheScope, model: &str, read: &[PromptSegment]) -> Option<f64> {
+        if read.is_empty() {
+            return None;
+        }
         let mut chain = Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(model.as_bytes()));
         let chained = read.iter().map(|segment| {
             chain = chain.then(segment.fingerprint);
@@ -134,12 +136,12 @@ mod tests {
         let (here, there) = (Uri::from_static("http://here/v1"), Uri::from_static("http://there/v1"));
         let [one, other] = [b"one", b"two"].map(|credential| keys.caller(credential.as_slice()));
         let hello = read(&["tools", "hello"]);
-        prefixes.track(prefixes.cache_scope(&here, one), "m", &hello);
+        prefixes.track(CacheScope::of(&here, one), "m", &hello);
         for (cache, model, expected) in [
-            (prefixes.cache_scope(&here, other), "m", 0.0),
-            (prefixes.cache_scope(&there, one), "m", 0.0),
-            (prefixes.cache_scope(&here, one), "n", 0.0),
-            (prefixes.cache_scope(&here, one), "m", 1.0),
+            (CacheScope::of(&here, other), "m", 0.0),
+            (CacheScope::of(&there, one), "m", 0.0),
+            (CacheScope::of(&here, one), "n", 0.0),
+            (CacheScope::of(&here, one), "m", 1.0),
         ] {
             assert!(near(prefixes.track(cache, model, &hello), expected), "{cache:?} {model}");
         }

@@ -48,7 +48,7 @@ pub(super) struct ReadRequest<'l> {
 
 /// A request after the policy has edited it.
 pub(super) struct EditedRequest<'l> {
-    pub(super) edited: EditedBody,
+    pub(super) edited: Box<EditedBody>,
     /// The text, or the bytes of a body that could not be decoded.
     pub(super) text: Bytes,
     pub(super) readable: bool,
@@ -125,7 +125,7 @@ impl Proxy {
         let (head, decoded) = (&read.head, read.text.take());
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();
-        let cache = self.accounting.prefixes.cache_scope(&head.target, caller);
+        let cache = CacheScope::of(&head.target, caller);
         let name = self.conversation_name(head, decoded.as_ref()).await;
         let assignment = destination.experiment.as_ref().and_then(|experiment| Some(experiment.assign(name?)));
         let was_kept = purpose == Purpose::Turn && name.is_some_and(|name| self.keep_alives.end(&name));
@@ -154,7 +154,7 @@ impl Proxy {
                 }
                 self.plan(head, &rules, text, asked).await
             }
-            _ => EditedBody::untouched(read.bytes.clone()),
+            _ => Box::new(EditedBody::untouched(read.bytes.clone())),
         };
         let is_rescued = rescue.is_some();
         EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
@@ -298,7 +298,7 @@ impl Proxy {
         rules: &Arc<EngineConfig>,
         text: IndexedBody,
         asked: EditOptions<'_>,
-    ) -> EditedBody {
+    ) -> Box<EditedBody> {
         let edited = self.engine.edit_body(rules, head.dialect, text, asked).await;
         self.count_failure(&edited);
         if let Some(report) = &edited.report {

@@ -146,7 +146,8 @@ impl Proxy {
         };
         let is_too_much = matches!(refusal, Refusal::Overflow(_)) || refusal.is_of_images();
         let may_be_original = retry.edited && !is_too_much && !first.status().is_success();
-        let original = || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
+        let original =
+            || may_be_original.then(|| (Box::new(EditedBody::untouched(retry.bytes.clone())), RescueKind::Original));
         let Some((edited, by)) = other.or_else(original) else {
             return if is_too_much { self.rescue_counters.count(RescueKind::Overflow, false, first) } else { first };
         };
@@ -198,7 +199,7 @@ impl Proxy {
         retry: &RetryContext<'_>,
         counts: TokenCounts,
         exchange: &Exchange,
-    ) -> Option<EditedBody> {
+    ) -> Option<Box<EditedBody>> {
         let rules = rescue.rules(RequestForm::Shortest);
         let assignment = || exchange.billing.as_ref()?.assignment.clone();
         let origin = || SummaryOrigin { assignment: assignment(), ..self.origin(&retry.head) };
@@ -229,7 +230,7 @@ impl Proxy {
         rescue: &RescuePolicy,
         retry: &RetryContext<'_>,
         exchange: &Exchange,
-    ) -> Option<(EditedBody, RescueKind)> {
+    ) -> Option<(Box<EditedBody>, RescueKind)> {
         let mended = if form == Form::FewImages { None } else { self.other_form(rules, retry, false).await };
         if mended.is_some() || !form.is_of_images() {
             return mended.map(|mended| (mended, RescueKind::Form));
@@ -245,7 +246,7 @@ impl Proxy {
         rules: &Arc<EngineConfig>,
         retry: &RetryContext<'_>,
         strips_now: bool,
-    ) -> Option<EditedBody> {
+    ) -> Option<Box<EditedBody>> {
         let asked = EditOptions { strips_now, ..retry.head.options(SummaryTiming::Triggered) };
         let edited = self.engine.edit_body(rules, retry.head.dialect, retry.body(), asked).await;
         retry.is_another(&edited).then_some(edited)

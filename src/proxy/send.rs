@@ -1,5 +1,6 @@
 //! Requests to the upstream: the head of one and its id, header fields and body, and for upgrades, such as to websockets, a tunnel.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,9 +92,20 @@ pub(super) struct RequestHead<'l> {
 }
 
 /// The id of one request of this process. It cannot be guessed from another one.
-#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
-#[display("req_{_0:016x}")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct RequestId(pub(super) u64);
+
+impl fmt::Display for RequestId {
+    /// The same as `req_{:016x}` with fewer instructions: each edited request writes its id several times.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = *b"req_0000000000000000";
+        let digits = self.0.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        for (place, digit) in text.iter_mut().skip(4).zip(digits) {
+            *place = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
+        }
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
+    }
+}
 
 /// Generates request ids.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use memchr::memchr;
 use serde::Deserialize;
 
 use super::outline::Line;
-use crate::body::encoding::{ContentEncoding, is_of_type};
+use crate::body::encoding::{ContentEncoding, content_type, is_type};
 use crate::dialect::{Answer, Dialect, Usage};
 
 /// The report of the tap. A later one in the stream replaces an earlier one.
@@ -83,8 +83,9 @@ impl Tap {
             ("application/vnd.amazon.eventstream", Format::Frames),
             ("application/json", Format::Json),
         ];
-        let plain = ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
-        let format = formats.into_iter().find(|(name, _)| plain && is_of_type(headers, name));
+        let is_plain = ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let kind = content_type(headers);
+        let format = formats.into_iter().find(|(name, _)| is_plain && is_type(kind, name));
         let format = format.map_or(Format::Off, |(_, format)| format);
         Self { format, dialect: Some(dialect), ..Self::default() }
     }
@@ -108,7 +109,7 @@ impl Tap {
             Format::Frames | Format::Off => {}
         }
         let Self { answer: Answer { stop_reason, usage, last_output, .. }, overflowed, .. } = self;
-        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, last_output, overflowed }
+        TapReport { stop_reason: stop_reason.map(sanitized), usage, last_output, overflowed }
     }
 
     fn read_events(&mut self, mut chunk: &[u8]) {
@@ -173,7 +174,10 @@ impl Tap {
 }
 
 /// A stop reason that is safe in a log line: visible ASCII, at most [`MAX_STOP_REASON`] characters.
-fn sanitized(reason: &str) -> String {
+fn sanitized(reason: String) -> String {
+    if reason.len() <= MAX_STOP_REASON && reason.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return reason;
+    }
     reason.chars().filter(char::is_ascii_graphic).take(MAX_STOP_REASON).collect()
 }
 

@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
-use quick_cache::UnitWeighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
+use crate::payload::cache::{Cache, with_slots};
 
 mod known;
 mod listing;
@@ -85,7 +83,7 @@ pub(super) struct Models {
     /// What upstreams said, by the name that they gave it.
     learned: ArcSwap<HashMap<Arc<str>, usize>>,
     /// What settings and table say, by the name that a request has.
-    found: Cache<Box<str>, Model, UnitWeighter, FxBuildHasher>,
+    found: Cache<Box<str>, Model>,
 }
 
 /// The facts about one model.
@@ -159,8 +157,7 @@ impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
         // Read now, and not when the first request waits for it.
         LazyLock::force(&TABLES);
-        let found = Cache::with(MAX_FOUND, MAX_FOUND as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
-        Self { settings: settings.to_vec(), learned: ArcSwap::default(), found }
+        Self { settings: settings.to_vec(), learned: ArcSwap::default(), found: with_slots(MAX_FOUND) }
     }
 
     /// What upstreams have said.
@@ -177,10 +174,12 @@ impl Models {
     pub(super) fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();
+        if learned.is_empty() || model.window.is_some_and(|window| window.source == Source::Settings) {
+            return model;
+        }
         let names = [name, names::without_routing(name), self.unaliased(name)];
-        let learned = || names.iter().find_map(|name| learned.get(*name)).copied();
-        let told = model.window.filter(|window| window.source == Source::Settings);
-        Model { window: told.or_else(|| Source::Upstream.says(learned())).or(model.window), ..model }
+        let learned = names.iter().find_map(|name| learned.get(*name)).copied();
+        Model { window: Source::Upstream.says(learned).or(model.window), ..model }
     }
 
     /// What settings and table say of it, which is remembered.

@@ -2,7 +2,10 @@
 
 use super::ChatCompletions;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
-use crate::raw::elements;
+use crate::dialect::json::{Cursor, ReadResult, fields};
+use crate::raw::{elements, utf8};
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 impl AnswerFormat for ChatCompletions {
     /// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
@@ -17,19 +20,61 @@ impl AnswerFormat for ChatCompletions {
             answer.is_complete = true;
             return Ok(());
         }
-        let chunk = Members::of(json)?;
-        let first = chunk.objects("choices")?.into_iter().find(|choice| choice.get("index").is_none_or(|at| at == "0"));
-        let reason = first.as_ref().map_or(Ok(None), |first| first.string("finish_reason"))?;
-        if let Some((usage, last_output)) = chunk.usage()? {
+        let json = utf8(json).ok_or(InvalidAnswer)?;
+        let chunk = Chunk::of(json).map_err(|_| InvalidAnswer)?;
+        let value =
+            |span: Option<Span>| span.and_then(|span| json.get(span.start..span.end)).filter(|json| *json != "null");
+        let reason: Option<String> =
+            value(chunk.reason).map(serde_json::from_str).transpose().map_err(|_| InvalidAnswer)?;
+        if let Some(usage) = value(chunk.usage) {
+            let (usage, last_output) = Members::of_object(usage)?.of_rounds()?;
             answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
             answer.last_output = last_output.or(answer.last_output);
         }
-        answer.is_error |= chunk.get("error").is_some();
+        answer.is_error |= value(chunk.error).is_some();
         answer.stop_reason = reason.or(answer.stop_reason.take());
-        match first {
-            Some(first) if answer.text.is_some() => read_said(&first, answer),
+        match value(chunk.first) {
+            Some(first) if answer.text.is_some() => read_said(&Members::of_object(first)?, answer),
             _ => Ok(()),
         }
+    }
+}
+
+/// The places of the values that are read, found in one pass over a chunk.
+#[derive(Default)]
+struct Chunk {
+    /// The first choice, and why that stopped.
+    first: Option<Span>,
+    reason: Option<Span>,
+    usage: Option<Span>,
+    error: Option<Span>,
+}
+
+impl Chunk {
+    fn of(json: &str) -> ReadResult<Self> {
+        let (mut chunk, mut cursor) = (Self::default(), Cursor::indexed(json.as_bytes(), StringIndex::EMPTY));
+        cursor.members(|cursor, key| {
+            let has_choices = &*key == b"choices" && cursor.peek() != Some(b'n');
+            let value =
+                if has_choices { cursor.elements(|cursor| chunk.add_choice(cursor))? } else { cursor.value()? };
+            match &*key {
+                b"usage" => chunk.usage = Some(value),
+                b"error" => chunk.error = Some(value),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        cursor.end().map(|()| chunk)
+    }
+
+    fn add_choice(&mut self, cursor: &mut Cursor<'_>) -> ReadResult {
+        let start = cursor.at();
+        let [index, reason] = fields(cursor, [b"index", b"finish_reason"])?;
+        let is_first = index.is_none_or(|index| matches!(cursor.bytes(index), b"0" | b"null"));
+        if is_first && self.first.is_none() {
+            (self.first, self.reason) = (Some(Span { start, end: cursor.at() }), reason);
+        }
+        Ok(())
     }
 }
 

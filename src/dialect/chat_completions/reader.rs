@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
             };
             cursor.once(start, place, value)
         })?;
-        let role = cursor.accept(text(self.body, role))?.map_or(Role::Other, |name| Role::named(&name));
+        let role = self.role(cursor, role)?;
         if let Some(calls) = calls.filter(|_| role == Role::Assistant && !has_read_calls) {
             cursor.go_to(calls.start);
             self.tool_calls(cursor, index)?;
@@ -87,6 +87,16 @@ impl<'a> Reader<'a> {
         let content = content.filter(|content| content.of(self.body) != b"null");
         push_message(&mut self.conversation, self.body, span, role, content);
         Ok(())
+    }
+
+    /// The role of a message. The usual ones are recognised by their bytes.
+    fn role(&self, cursor: &mut Cursor<'a>, value: Option<Span>) -> ReadResult<Role> {
+        Ok(match value.map(|value| value.of(self.body)) {
+            Some(b"\"user\"") => Role::User,
+            Some(b"\"assistant\"") => Role::Assistant,
+            Some(b"\"tool\"") => Role::Tool,
+            _ => cursor.accept(text(self.body, value))?.map_or(Role::Other, |name| Role::named(&name)),
+        })
     }
 
     /// Reads the calls of a message; `null` is none.

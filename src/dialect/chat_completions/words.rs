@@ -50,8 +50,7 @@ fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<AnsweredI
 /// Whether a text begins with words that say that it is a result: of a tool, of a function, or of one of the calls.
 fn is_labelled(text: &str, open: &OpenCalls<'_>) -> bool {
     let text = text.trim_start();
-    let line = text.lines().next().unwrap_or_default();
-    let line = line.get(..line.floor_char_boundary(MAX_LABEL)).unwrap_or_default();
+    let line = text.get(..text.floor_char_boundary(MAX_LABEL)).unwrap_or_default().lines().next().unwrap_or_default();
     let is_tag = line.starts_with(['<', '[', '#', '*', '`']);
     let label = match [':', '：'].into_iter().filter_map(|colon| line.find(colon)).min() {
         Some(colon) => line.get(..colon).unwrap_or_default(),

@@ -214,7 +214,7 @@ async fn of_many_facts_each_use_is_noted_once() {
         for first in (0..20_000).step_by(MAX_PENDING_USES) {
             let keys = (first..20_000).take(MAX_PENDING_USES);
             keys.for_each(|n| summaries.note_use(key(n), USE_INTERVAL));
-            n_noted += summaries.pending_uses.lock().await.len();
+            n_noted += summaries.pending_uses.with(|used| used.len());
             summaries.flush_uses().await;
         }
         n_noted

@@ -49,7 +49,7 @@ impl Process {
         }
     }
 
-    async fn edit(&self, body: &Bytes, mode: EditMode, is_cold: bool) -> EditedBody {
+    async fn edit(&self, body: &Bytes, mode: EditMode, is_cold: bool) -> Box<EditedBody> {
         let has_expired = |_: &Plan| is_cold;
         let has_expired = Some(&has_expired as &(dyn Fn(&Plan) -> bool + Sync));
         let options = EditOptions::new(self.engine.caller(None), "default", SummaryTiming::Triggered);

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::{AnswerEnd, Dialect, Usage};
-use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
+use crate::engine::{EngineError, WaitCause};
 use crate::history::{Entry, History, Outcome, share_of};
 use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
@@ -198,7 +198,7 @@ impl Exchange {
         } else {
             (report.tokens_after, report.bytes_after)
         };
-        if let Some((tokens, counted)) = tokens.zip(edit.counted.filter(|counted| counted.is_whole)) {
+        if let Some((tokens, counted)) = tokens.zip(edit.basis.counted.filter(|counted| counted.is_whole)) {
             let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
             accounting.factors.learn(self.upstream.as_str(), model, bill);
         }
@@ -212,8 +212,8 @@ impl Exchange {
     /// one that this one continues.
     fn account_for_cache(&self, caches: &CacheLedger, usage: Option<Usage>) -> Option<EarlierRequest> {
         let (edit, conversation) = (self.edit.as_ref()?, self.conversation.as_ref()?);
-        let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
-        let counted = edit.counted?;
+        let (received, report) = (edit.basis.received.as_deref()?, edit.report.as_ref()?);
+        let counted = edit.basis.counted?;
         let sent = if edit.dry_run { report.tokens_before } else { report.tokens_after };
         let input = usage.map(|usage| usage.input).or(sent.map(|tokens| tokens as u64))?;
         let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
@@ -243,10 +243,10 @@ impl Exchange {
     /// Writes the messages to the store in a task.
     fn keep_messages(&mut self, inspection: Box<PendingInspection>, entry: Entry) {
         // Nothing reads the report after this.
-        let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
+        let report = self.edit.as_mut().and_then(|edit| edit.edited.report.take()).unwrap_or_default();
         let id = self.id;
         self.tasks.spawn(async move {
-            if let Err(error) = inspection.keep(entry, *report).await {
+            if let Err(error) = inspection.keep(entry, report).await {
                 tracing::debug!(request_id = %id, %error, "the messages of a request are not kept");
             }
         });
@@ -268,7 +268,7 @@ impl Exchange {
             id: self.id.to_string(),
             time: (since_1970().as_secs_f64() - total.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
-            conversation: edit.and_then(|edit| edit.conversation),
+            conversation: edit.and_then(|edit| edit.basis.conversation),
             title: None,
             client: self.billing.as_ref().map(|billing| short(&billing.client)).unwrap_or_default(),
             path: short(path),
@@ -308,15 +308,16 @@ impl Exchange {
 impl EditState {
     /// Returns what the tokens were counted as, if they were.
     pub(super) fn token_factor(&self) -> Option<Factor> {
-        self.counted.map(|counted| counted.factor)
+        self.basis.counted.map(|counted| counted.factor)
     }
 
     fn outcome(&self, readable: bool) -> Outcome {
-        let changes = self.report.as_deref().map(Report::has_edits);
-        match changes {
+        let is_understood =
+            self.parse_error.is_none() && !matches!(self.error, Some(EngineError::Panic | EngineError::NoMemory));
+        match self.report.as_ref().map(Report::has_edits) {
             Some(true) if self.dry_run => Outcome::WouldBeEdited,
             Some(true) => Outcome::Edited,
-            None if !(readable && self.understood) => Outcome::NotUnderstood,
+            None if !(readable && is_understood) => Outcome::NotUnderstood,
             Some(false) | None => Outcome::Unedited,
         }
     }

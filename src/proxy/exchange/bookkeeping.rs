@@ -65,7 +65,7 @@ impl Exchange {
         if !self.answer?.status.is_success() {
             return None;
         }
-        let report = edit.report.as_deref();
+        let report = edit.report.as_ref();
         let model = report.and_then(|report| report.model.clone()).unwrap_or_default();
         let edited = report.filter(|report| report.has_edits());
         let mut figures = Figures {
@@ -158,7 +158,7 @@ fn unsent_usage(
         (input, edited_shared(input).unwrap_or(0), earlier.map(|earlier| earlier.received))
     } else {
         let input = report.received_tokens(sent);
-        let counted = edit.received.as_deref().zip(report.tokens_before);
+        let counted = edit.basis.received.as_deref().zip(report.tokens_before);
         let new = counted.map_or(input, |(received, n)| prorated(received.new_tokens as u64, input, n as u64));
         let history = if has_seen_all { 0 } else { input.saturating_sub(new) };
         (input, earlier.map_or(0, |earlier| earlier.received).max(history), edited_shared(sent))

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{AnswerHead, EditState, Exchange};
+use super::{AnswerHead, Exchange};
 use crate::dialect::AnswerEnd;
 use crate::engine::WaitCause;
 use crate::plan::{Action, Change, Report};
@@ -48,7 +48,7 @@ impl Exchange {
             return tracing::debug!(request_id = %self.id, client, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
         let TapReport { stop_reason, usage, overflowed, .. } = tap_report;
-        let report = edit.report.as_deref();
+        let report = edit.report.as_ref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {
             ($level:ident, $outcome:literal, $edits:expr, $message:expr) => {
@@ -87,7 +87,7 @@ impl Exchange {
         }
         let sentence = || {
             report.map_or_else(String::new, |report| {
-                let EditState { dry_run, offloaded_bytes, .. } = *edit;
+                let (dry_run, offloaded_bytes) = (edit.dry_run, edit.offloaded_bytes);
                 let summary_time = edit.waits.total(WaitCause::Summary);
                 let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
                 LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
@@ -106,8 +106,7 @@ impl Exchange {
 impl LogLine<'_> {
     /// `chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  0.8 ms  prefix kept 71 %`
     pub(super) fn message(&self) -> String {
-        let id = self.id.to_string();
-        let mut parts = vec![format!("chat {}", id.get(4..8).unwrap_or_default())];
+        let mut parts = vec![format!("chat {:04x}", self.id.0 >> 48)];
         parts.extend(self.dry_run.then(|| "dry run".to_owned()));
         let report = self.report;
         parts.push(match (report.tokens_before, report.tokens_after) {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::{Dollars, PriceList, whole};
+use crate::payload::cache::{Cache, with_slots};
 use crate::tokens::Usage;
 use crate::tokens::models::is_family;
 
@@ -42,7 +42,7 @@ struct Long {
 #[derive(Debug)]
 pub struct KnownRates {
     prices: PriceList,
-    found: Cache<String, Option<Rates>>,
+    found: Cache<Box<str>, Option<Rates>>,
 }
 
 /// What some models cost, in the file of models.
@@ -106,7 +106,7 @@ impl PriceList {
 impl KnownRates {
     /// The rates by these prices.
     pub fn new(prices: PriceList) -> Self {
-        Self { prices, found: Cache::new(MAX_FOUND) }
+        Self { prices, found: with_slots(MAX_FOUND) }
     }
 
     /// The prices of a model, if they are known.
@@ -115,7 +115,7 @@ impl KnownRates {
             return found;
         }
         let rates = self.prices.dollars(Some(model));
-        self.found.insert(model.to_owned(), rates);
+        self.found.insert(model.into(), rates);
         rates
     }
 }
