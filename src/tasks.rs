@@ -1,7 +1,9 @@
 //! Background tasks and blocking work. Only this module spawns, so that shutdown can wait for all tasks.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::future::Future;
+use std::pin::Pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,12 @@ use crate::platform::process::lower_thread_priority;
 #[derive(Clone, Debug, Default)]
 pub struct Tasks(TaskTracker);
 
+/// A task. The runtime's code for a task is generated for each type of future, so all tasks have one type.
+type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A blocking function, of one type for the same reason.
+type BoxedRun = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
 /// A blocking function panicked, or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the blocking task did not finish")]
@@ -25,6 +33,10 @@ pub struct BlockingError;
 impl Tasks {
     /// Starts a task. Without a runtime, nothing is started.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    fn spawn_boxed(&self, task: BoxedTask) {
         if let Ok(runtime) = Handle::try_current() {
             self.0.spawn_on(task, &runtime);
         }
@@ -91,6 +103,11 @@ pub async fn run_blocking_from<T: Send + 'static>(
 
 /// Runs a function that computes or blocks for long on a blocking thread, with lowered priority.
 pub async fn run_blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, BlockingError> {
+    let done = run_boxed(Box::new(|| Box::new(run()))).await?;
+    done.downcast().map(|done| *done).map_err(|_| BlockingError)
+}
+
+async fn run_boxed(run: BoxedRun) -> Result<Box<dyn Any + Send>, BlockingError> {
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns blocking work")]
     tokio::task::spawn_blocking(|| {
         lower_priority();

@@ -72,12 +72,16 @@ impl ConfigError {
     }
 
     /// Sets the location, if the error has none.
+    #[cold]
+    #[inline(never)]
     pub(super) fn or_at(mut self, location: &SourceLocation) -> Self {
         self.0.location.get_or_insert_with(|| location.clone());
         self
     }
 
     /// Adds `key` to the path of keys, as the key of the table that holds the value.
+    #[cold]
+    #[inline(never)]
     pub(super) fn under_key(mut self, key: &str) -> Self {
         self.0.keys.push(key.to_owned());
         self
@@ -132,15 +136,20 @@ impl From<ConfigErrorKind> for ConfigError {
     }
 }
 
+// Each setting has code that makes these, of which the program would have a copy inlined for each.
 impl de::Error for ConfigError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::unlocated(message.to_string())
     }
 
+    #[cold]
+    #[inline(never)]
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         wrong_type(type_name(&found), expected)
     }
 
+    #[cold]
+    #[inline(never)]
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let found = match found {
             Unexpected::Signed(number) if number < 0 => "a negative number",
@@ -150,18 +159,26 @@ impl de::Error for ConfigError {
         wrong_type(found, expected)
     }
 
+    #[cold]
+    #[inline(never)]
     fn invalid_length(_: usize, expected: &dyn de::Expected) -> Self {
         Self::unlocated(format!("the list is empty; allowed: {expected}"))
     }
 
+    #[cold]
+    #[inline(never)]
     fn unknown_variant(given: &str, allowed: &'static [&'static str]) -> Self {
         ConfigErrorKind::NotAChoice { given: Some(given.to_owned()), allowed }.into()
     }
 
+    #[cold]
+    #[inline(never)]
     fn unknown_field(key: &str, allowed: &'static [&'static str]) -> Self {
         ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed }.into()
     }
 
+    #[cold]
+    #[inline(never)]
     fn missing_field(key: &'static str) -> Self {
         Self::unlocated(format!("{key:?} is missing"))
     }
