@@ -135,8 +135,8 @@ pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     near_closing_quote(bytes).or_else(far)
 }
 
-/// Where the quote is that ends a string, given what follows its first one.
-#[inline]
+/// Where the quote is that ends a string, given what follows its first one. Out of line: most ends are near.
+#[inline(never)]
 pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
 }
