@@ -229,7 +229,7 @@ impl EditedBody {
             Ok(plan) => {
                 let Plan { splices, beta, segments, report, offloads, basis, .. } = *plan;
                 let (body, report) = (splice(&body, &splices), Some(report));
-                Self { beta, body, report, segments, offloads, basis, error, ..Self::default() }
+                Self { body, beta, report, error, segments, offloads, basis, ..Self::default() }
             }
             Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
             Err(PlanError::Engine(error)) => Self { error: Some(error), ..Self::untouched(body) },

@@ -135,7 +135,7 @@ pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     near_closing_quote(bytes).or_else(far)
 }
 
-/// Where the quote is that ends a string, given what follows its first one. It is not inlined: the end of most strings is near.
+/// Where the quote is that ends a string, given what follows its first one. Out of line: most ends are near.
 #[inline(never)]
 pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
