@@ -478,6 +478,33 @@ fn usage_without_texts_is_played() {
 }
 
 #[test]
+fn usage_that_is_written_in_another_way_or_damaged_is_played_or_named() {
+    let place = place();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/usage/example.jsonl");
+    let line = fs::read_to_string(file).unwrap().lines().next().unwrap().to_owned();
+    let played = |text: &str| {
+        fs::write(place.path().join("usage.jsonl"), text).unwrap();
+        let (code, out, _) = simulate(&place, &["usage.jsonl"]);
+        (code, out)
+    };
+    let (_, compact) = played(&line);
+    assert_eq!(played(&line.replace(':', ": ").replace(',', ", ")), (0, compact));
+    for (found, put, why) in [
+        ("9000,0,1000", "-9000,0,1000", "cannot be read: invalid value"),
+        ("[\"t\",100,", "[\"t\",1000000000000000,", "longer than"),
+        ("[\"k\",800,\"400\"", "[\"k\",800,\"18000000000000000000\"", "longer than"),
+    ] {
+        assert!(line.contains(found), "{found}");
+        let (code, out) = played(&line.replacen(found, put, 1));
+        assert!(code == 66 && out.contains("not played: ") && out.contains(why), "{out}");
+    }
+    let asked_nothing =
+        "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"type\":\"session_meta\",\"payload\":{\"id\":\"x\"}}\n";
+    let (code, out) = played(asked_nothing);
+    assert!(code == 66 && out.contains("not played: usage.jsonl: no messages"), "{out}");
+}
+
+#[test]
 fn recorded_usage_costs_what_a_study_says() {
     let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
     let paid = simulated_usage(&folder.join("develop.jsonl"), &["--policy", "none"]);
