@@ -12,7 +12,7 @@ use crate::dialect::{self, Dialect, ParseError, Usage, strings};
 use crate::recording::Meta;
 
 /// The longest file that is read, in bytes.
-pub(super) const MAX_FILE_BYTES: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// What [`Transcript::padded`] replaces.
 const EMPTY: &str = r#""""#;

@@ -19,7 +19,6 @@ use super::messages::{Block, Conversation};
 use super::{Agent, Session, lines};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
-use crate::simulate::transcript::MAX_FILE_BYTES;
 
 /// The place of a session in its file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -125,7 +124,7 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
         let signature = entry.2.parse().unwrap_or(0);
         sum.saturating_add(entry.1 as u64).saturating_add(if entry.0 == "k" { signature } else { 0 })
     });
-    if n_chars > MAX_FILE_BYTES {
+    if n_chars > lines::MAX_DOCUMENT {
         return Err(TranscriptError::TooLong);
     }
     let is_elsewhere = |id| id == ELSEWHERE;
