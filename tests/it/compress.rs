@@ -260,7 +260,7 @@ async fn what_is_not_a_request_is_refused_in_the_shape_of_the_contract() {
             (400, Some("invalid_request")),
             "{body} {said}"
         );
-        assert!(said["error"]["message"].is_string());
+        assert!(said["error"]["message"].as_str().is_some_and(|says| !says.contains("struct ")), "{body} {said}");
     }
     let reply = ask(abridge.address(), post(COMPRESS, &[KEY], " ".repeat(5000))).await;
     assert_eq!((reply.head.status(), reply.head.get("x-abridge-error")), (413, Some("body_too_large")));

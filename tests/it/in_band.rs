@@ -177,6 +177,28 @@ async fn a_call_beside_the_clients_is_put_back_with_what_it_reads() {
 }
 
 #[tokio::test]
+async fn what_is_put_back_keeps_the_order_of_the_calls_where_nothing_is_repaired() {
+    let mut scene = Scene::with(&format!("policy.edits = [\"clear_tool_results\"]\n{SETTINGS}")).await;
+    for (n, api) in [Api::Chat, Api::Responses].into_iter().enumerate() {
+        let (mut call, first) = ask(&mut scene, api, false).await;
+        let ids = [format!("x{n}"), format!("y{n}")];
+        let [x, y] = ids.each_ref().map(|id| Act::Call(id.clone().leak(), "query", json!({})));
+        let acts = [x, grep(&handle(&first)), y];
+        answer(&mut call, api, 1, &acts, false).await;
+        scene.client.reply().await;
+
+        let mut body: Value = serde_json::from_str(&api.request(false)).unwrap();
+        body[api.elements()].as_array_mut().unwrap().extend(api.turn(&[&acts[..1], &acts[2..]].concat(), "done"));
+        let (mut call, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let (calls, results) = api.calls_and_results(&serde_json::from_str(&second).unwrap());
+        assert_eq!(calls[calls.len() - 3..], [&ids[0], "own1", &ids[1]], "{api:?}: {second}");
+        assert_eq!(results, calls, "{api:?}: {second}");
+        answer(&mut call, api, 2, &[Act::Say("Done.")], false).await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
 async fn a_later_round_may_call_the_clients_tools() {
     let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 use crate::judge::Sightings;
 use crate::support::{binary, minding_modes};
+
+mod usage;
 
 /// What the tests ask of the JSON.
 #[derive(Debug, Deserialize)]
@@ -446,41 +448,4 @@ fn the_sessions_of_a_user_are_found_and_what_was_paid_comes_first() {
     for (before, path) in copied {
         assert_eq!(fs::read(path).unwrap(), before);
     }
-}
-
-/// What `simulate` says of a file or folder with usage, as JSON.
-fn simulated_usage(path: &Path, args: &[&str]) -> serde_json::Value {
-    let output = Command::new(binary()).arg("simulate").arg(path).args(args).arg("--json").output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-#[test]
-fn usage_without_texts_is_played() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/usage/example.jsonl");
-    let billed = simulated_usage(&file, &[]);
-    let verdict = &billed["verdict"];
-    assert_eq!(verdict["sessions"], serde_json::json!({"Claude Code": 1, "Codex": 1}));
-    assert_eq!(verdict["paid"]["requests"], 8);
-    // Opus 4.5 is $5 a million, 10 for writing for an hour, 6.25 for five minutes, 0.5 for reading, 25 for output; GPT-5.4
-    // $2.5, 0.25 and 15. In billionths of a dollar.
-    let codex = (8000 + 2400) * 2500 + (2048 + 10_000) * 250 + (90 + 60) * 15_000;
-    let agent = 4 * 5000 + 3000 * 6250 + 700 * 25_000;
-    let main = |cached: u64, hour: u64, short: u64| {
-        39 * 5000 + cached * 500 + hour * 10_000 + short * 6250 + 700 * 25_000 + codex + agent
-    };
-    assert_eq!(verdict["paid"]["dollars"], main(129_600, 41_490, 0));
-    // After twenty minutes, no more is cached than the 9,000 tokens of each request.
-    let short = simulated_usage(&file, &["--five-minute-caches"]);
-    assert_eq!(short["verdict"]["paid"]["dollars"], main(129_600 - 41_350, 0, 41_490 + 41_350));
-    // The file is read a second time: a pointer to its lines is shorter.
-    assert!(verdict["saved"].as_i64().unwrap() > 0, "{verdict}");
-}
-
-#[test]
-fn recorded_usage_costs_what_a_study_says() {
-    let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
-    let paid = simulated_usage(&folder.join("develop.jsonl"), &["--policy", "none"]);
-    let dollars = paid["totals"][0]["dollars"].as_f64().unwrap() / 1e9;
-    assert!((dollars / (1482.24 + 120.14) - 1.0).abs() < 0.003, "{dollars}");
 }

@@ -191,6 +191,7 @@ pub(super) enum Readback {
 
 /// The fields of the body that no dialect reads, and its messages as they are written.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Body<'b> {
     #[serde(borrow)]
     pub(super) messages: Option<&'b RawValue>,
@@ -200,6 +201,7 @@ pub(super) struct Body<'b> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(expecting = "an object")]
 struct RequestConfig {
     mode: Option<String>,
     session_id: Option<String>,
@@ -208,6 +210,7 @@ struct RequestConfig {
 
 /// A request for an original.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct RetrieveRequest {
     pub(super) hash: String,
     pub(super) session_id: Option<String>,

@@ -4,6 +4,7 @@
 //!
 //! Calls that control clearing are put back, too, where the client was not called: the edits find them in the messages.
 
+use std::slice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,10 +40,10 @@ struct Turn {
 }
 
 /// Where the results of more calls go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum ResultsPlace {
-    /// Behind this element.
-    Behind(usize),
+    /// Behind the turn, and behind the results of each call, as far as these follow in the order of the calls.
+    Behind(Vec<usize>),
     /// Before this entry.
     Before(usize),
 }
@@ -148,7 +149,7 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         let texts = contents.flat_map(|content| dialect.texts(body, content));
         said.extend(texts.filter_map(|text| strings::text(body, text)));
         let calls_last = calls_here && !continues(&conversation, next, of);
-        let results = if calls_last { results_place(dialect, body, &conversation, element, next) } else { None };
+        let results = if calls_last { results_place(dialect, body, &conversation, n, &ids) } else { None };
         let is_over = ids.is_empty() && !said.is_empty() && next.is_none_or(|next| !is_of(&conversation, next, of));
         if results.is_some() || is_over {
             let key = key(before.clone(), &ids, &said);
@@ -170,27 +171,40 @@ fn is_of(conversation: &Conversation<'_>, element: &Element, turn: Option<usize>
     conversation.unit_range(&element.units).iter().any(|unit| Some(unit.turn) == turn)
 }
 
-/// Where the results of more calls go, after an element with the last call of a turn.
-fn results_place(
+/// Where the results of more calls go, after the element with the last call of a turn with these calls.
+fn results_place<T: AsRef<str>>(
     dialect: &dyn Dialect,
     body: &[u8],
     conversation: &Conversation<'_>,
-    element: &Element,
-    next: Option<&Element>,
+    n: usize,
+    ids: &[T],
 ) -> Option<ResultsPlace> {
-    if dialect.entries(body, element.span).is_none() {
-        return Some(ResultsPlace::Behind(element.span.end));
+    let element = conversation.elements.get(n)?;
+    let unit_of = |n: usize| conversation.unit_range(&conversation.elements.get(n)?.units).first();
+    if dialect.entries(body, element.span).is_some() {
+        let unit = unit_of(n + 1).filter(|unit| unit.role == Role::Tool)?;
+        if !conversation.is_element(unit) {
+            return Some(ResultsPlace::Before(unit.span.start));
+        }
     }
-    let unit = conversation.unit_range(&next?.units).first().filter(|unit| unit.role == Role::Tool)?;
-    let is_element = conversation.is_element(unit);
-    Some(if is_element { ResultsPlace::Behind(element.span.end) } else { ResultsPlace::Before(unit.span.start) })
+    let mut ends = vec![element.span.end];
+    for unit in (n + 1..).map_while(unit_of) {
+        let kind = conversation.blocks_of(unit).first().map(|block| &block.kind);
+        let Some(BlockKind::ToolResult { call_id, .. }) = kind else { break };
+        // The next call, or an earlier one that has several results.
+        let Some(nth) = ids.iter().take(ends.len()).rposition(|id| id.as_ref() == call_id.text) else { break };
+        ends.truncate(nth + 1);
+        ends.push(unit.span.end);
+    }
+    Some(ResultsPlace::Behind(ends))
 }
 
 impl Turn {
-    /// Puts each call between those of the client where the model has made it, and all results before the client's.
+    /// Puts each call between those of the client where the model has made it, and the results in the order of the calls, or
+    /// before the client's.
     fn splices(&self, dialect: &dyn Dialect, body: &[u8], recalls: &[KeptRecall]) -> Vec<Splice> {
         let at = |at, with: String| Splice { span: Span::empty(at), with: with.into() };
-        let Some(place) = self.results else {
+        let Some(place) = &self.results else {
             let all = |of: fn(&KeptRecall) -> &str| recalls.iter().map(of).collect::<Vec<_>>().join(",");
             let exchange = dialect.own_exchange(self.element.of(body), &all(|of| &of.call), &all(|of| &of.result));
             let ([inside, after], end) = (exchange, self.element.end);
@@ -198,22 +212,22 @@ impl Turn {
         };
         let end = self.calls.last().map_or(0, |last| last.end);
         let mut splices: Vec<Splice> = Vec::new();
-        let (mut last, mut results) = (String::new(), String::new());
-        for KeptRecall { n_before, call, result } in recalls {
+        let mut last = String::new();
+        for KeptRecall { n_before, call, .. } in recalls {
             match self.calls.get(*n_before) {
                 Some(next) => splices.push(at(next.start, [call, ","].concat())),
                 None => last += &[",", call].concat(),
             }
-            results += &match place {
-                ResultsPlace::Behind(_) => [",", result].concat(),
-                ResultsPlace::Before(_) => [result, ","].concat(),
-            };
         }
-        match place {
-            ResultsPlace::Behind(element) if element == end => splices.push(at(end, last + &results)),
-            ResultsPlace::Behind(place) | ResultsPlace::Before(place) => {
-                splices.extend([at(end, last), at(place, results)]);
-            }
+        splices.push(at(end, last));
+        let (places, is_before) = match place {
+            ResultsPlace::Behind(places) => (&**places, false),
+            ResultsPlace::Before(place) => (slice::from_ref(place), true),
+        };
+        for (n, place) in places.iter().enumerate() {
+            let here = recalls.iter().filter(|of| of.n_before.min(places.len() - 1) == n).map(|of| &*of.result);
+            let results = here.map(|result| if is_before { [result, ","] } else { [",", result] }.concat());
+            splices.push(at(*place, results.collect()));
         }
         splices
     }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use memchr::memmem;
@@ -103,6 +103,7 @@ pub(in crate::simulate) fn places(path: &Path) -> Option<Vec<(String, Place)>> {
         }
         let rest = if head.ends_with(b"\n") { 0 } else { file.skip_until(b'\n').ok()? };
         let n_bytes = (head.len() + rest) as u64;
+        head.retain(|byte| !byte.is_ascii_whitespace());
         memmem::find(&head, br#""requests":[["#)?;
         let id = str::from_utf8(head.strip_prefix(br#"{"id":""#)?.get(..16)?).ok()?;
         let is_codex = memmem::find(&head, br#""client":"codex""#).is_some();
@@ -117,7 +118,15 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(place.at))?;
     let line = lines::document(lines::MAX_DOCUMENT, BufReader::new(file.take(place.n_bytes)))?;
-    let line: Line<'_> = serde_json::from_slice(&line).map_err(|_| TranscriptError::Empty)?;
+    let line: Line<'_> = serde_json::from_slice(&line).map_err(io::Error::from)?;
+    // Texts of these lengths are made.
+    let n_chars = line.entries.iter().fold(0, |sum: u64, entry| {
+        let signature = entry.2.parse().unwrap_or(0);
+        sum.saturating_add(entry.1 as u64).saturating_add(if entry.0 == "k" { signature } else { 0 })
+    });
+    if n_chars > lines::MAX_DOCUMENT {
+        return Err(TranscriptError::TooLong);
+    }
     let is_elsewhere = |id| id == ELSEWHERE;
     let new = || Conversation::new((line.client != "codex").then_some("api.anthropic.com"), &is_elsewhere);
     let mut reader = Reader {
