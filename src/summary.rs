@@ -138,6 +138,8 @@ pub struct InputElement {
     pub tokens: usize,
     /// Whether the sequence may be split before it.
     pub opens: bool,
+    /// Whether servers may refuse it behind another one of these: a message of the model, in some dialects.
+    pub alternates: bool,
 }
 
 /// The text around a summary in its message.

@@ -158,7 +158,7 @@ impl<'c> CutPoints<'c> {
         self.is_of_model(row) && !self.opens_round(row) && self.may_part(row)
     }
 
-    fn is_of_model(&self, row: usize) -> bool {
+    pub(super) fn is_of_model(&self, row: usize) -> bool {
         self.rows.get(row).is_some_and(|row| row.role == Role::Assistant)
     }
 

@@ -30,9 +30,16 @@ fn ends(stretches: &[&[InputElement]], room: usize) -> Option<Vec<InputElement>>
     let for_head = first.unwrap_or_default().max(room / 4);
     [for_head, 0].into_iter().find_map(|for_head| {
         let (n_head, taken) = fitting(stretches.iter(), for_head);
-        let (head, behind) = stretches.split_at_checked(n_head)?;
+        let (mut head, behind) = stretches.split_at_checked(n_head)?;
         let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
         let tail = behind.get(behind.len() - n_tail..)?;
+        let opens_alike = |head: &[&[InputElement]]| {
+            let (last, next) = (head.last().and_then(|of| of.last()), tail.first().and_then(|of| of.first()));
+            last.zip(next).is_some_and(|(last, next)| last.alternates && next.alternates)
+        };
+        while opens_alike(head) {
+            head = head.split_last()?.1;
+        }
         (n_tail > 0).then(|| [head, tail].concat().concat())
     })
 }

@@ -8,14 +8,16 @@ use super::*;
 mod as_text;
 
 fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
-    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
+    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens, alternates: false }
 }
 
-/// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it.
+/// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it, and
+/// `5m` is of the model.
 fn sized(tokens: &str) -> SummaryInput {
     let messages = tokens.split(' ').enumerate().map(|(n, word)| {
-        let size = word.trim_start_matches('.').parse().unwrap();
-        piece(&n.to_string(), size, !word.starts_with('.'))
+        let size = word.trim_matches(['.', 'm']).parse().unwrap();
+        let piece = piece(&n.to_string(), size, !word.starts_with('.'));
+        InputElement { alternates: word.ends_with('m'), ..piece }
     });
     SummaryInput { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
 }
@@ -48,6 +50,12 @@ fn the_middle_is_left_out() {
 fn what_belongs_together_is_not_parted() {
     check_fitted("10 10 .10 .10 10 .10 .10 10 .10 .10", 80, "0 1 2 3 7 8 9");
     check_fitted("10 10 .10 10 .40 10 .10 .10", 80, "0 1 2 5 6 7");
+}
+
+#[test]
+fn no_two_messages_of_the_model_come_together() {
+    check_fitted("10 10 10m 10 10m .10 10m .10 10m .10", 100, "0 1 4 5 6 7 8 9");
+    check_fitted("10 10 10m 10m 30 10m .20 10m .30", 140, "0 1 5 6 7 8");
 }
 
 #[test]
