@@ -331,7 +331,7 @@ impl Drop for Exchange {
 impl EditState {
     /// The changes by edit, as the header and the log write them; `None` without changes.
     fn counts(&self) -> Option<String> {
-        self.report.as_ref().filter(|report| !report.changes.is_empty()).map(counts)
+        self.report.as_ref().filter(|report| report.has_edits()).map(counts)
     }
 
     /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.

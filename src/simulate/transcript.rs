@@ -65,8 +65,8 @@ pub enum TranscriptError {
     #[error("cannot be read")]
     File(#[from] io::Error),
     /// The file is too long.
-    #[error("longer than {MAX_FILE_BYTES} bytes")]
-    TooLong,
+    #[error("longer than {0} bytes")]
+    TooLong(u64),
     /// The file is not a request body, or has no messages.
     #[error("not a transcript")]
     NotUnderstood(#[from] ParseError),
@@ -80,7 +80,7 @@ impl Transcript {
     pub fn read(path: &Path, model: Option<&str>) -> Result<Self, TranscriptError> {
         let file = if path.is_dir() { path.join("request.json") } else { path.to_owned() };
         if fs::metadata(&file)?.len() > MAX_FILE_BYTES {
-            return Err(TranscriptError::TooLong);
+            return Err(TranscriptError::TooLong(MAX_FILE_BYTES));
         }
         let meta = path.is_dir().then(|| fs::read(path.join("meta.json")).ok()).flatten();
         // A recording is played without a `meta.json` that can be read, too.

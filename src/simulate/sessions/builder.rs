@@ -130,7 +130,7 @@ impl<'a> Builder<'a> {
 
     pub(super) fn finish(mut self) -> Result<Vec<Transcript>, TranscriptError> {
         self.cut(0);
-        if self.is_too_long { Err(TranscriptError::TooLong) } else { Ok(self.done) }
+        if self.is_too_long { Err(TranscriptError::TooLong(self.max_bytes as u64)) } else { Ok(self.done) }
     }
 
     fn segment(&self) -> Option<Transcript> {
@@ -178,6 +178,6 @@ mod tests {
             builder.finish().map(|transcripts| transcripts.len())
         };
         assert_eq!(built(b"{    }").unwrap(), 1);
-        assert!(matches!(built(b"{     }"), Err(TranscriptError::TooLong)));
+        assert!(matches!(built(b"{     }"), Err(TranscriptError::TooLong(10))));
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
 pub(super) fn document(most: u64, file: impl BufRead) -> Result<Vec<u8>, TranscriptError> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(TranscriptError::TooLong) } else { Ok(bytes) }
+    if bytes.len() as u64 > most { Err(TranscriptError::TooLong(most)) } else { Ok(bytes) }
 }
 
 /// Shows `take` each line that is not empty and within the limit. Returns how many it did not understand, and how many were too long.
@@ -122,6 +122,6 @@ mod tests {
     #[test]
     fn a_document_has_at_most_as_many_bytes_as_the_limit() {
         assert_eq!(document(5, &b"12345"[..]).unwrap(), b"12345");
-        assert!(matches!(document(5, &b"123456"[..]), Err(TranscriptError::TooLong)));
+        assert!(matches!(document(5, &b"123456"[..]), Err(TranscriptError::TooLong(5))));
     }
 }

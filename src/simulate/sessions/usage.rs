@@ -125,7 +125,7 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
         sum.saturating_add(entry.1 as u64).saturating_add(if entry.0 == "k" { signature } else { 0 })
     });
     if n_chars > lines::MAX_DOCUMENT {
-        return Err(TranscriptError::TooLong);
+        return Err(TranscriptError::TooLong(lines::MAX_DOCUMENT));
     }
     let is_elsewhere = |id| id == ELSEWHERE;
     let new = || Conversation::new((line.client != "codex").then_some("api.anthropic.com"), &is_elsewhere);
