@@ -8,7 +8,8 @@ const CALL: &str = r#"{"role":"assistant","content":[{"type":"thinking","thinkin
 const RESULT: &str = r#"{ "role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}"#;
 
 fn source(body: &str) -> SummaryInput {
-    let piece = |json: &str| InputElement { json: Bytes::from(json.to_owned()), tokens: 1, opens: true, alternates: false };
+    let piece =
+        |json: &str| InputElement { json: Bytes::from(json.to_owned()), tokens: 1, opens: true, alternates: false };
     let messages = [r#"{"role":"user","content":"go"}"#, CALL, RESULT].map(piece).to_vec();
     SummaryInput { body: Bytes::from(body.to_owned()), messages, n_leading: 0, base_tokens: 0 }
 }

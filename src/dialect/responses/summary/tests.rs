@@ -16,7 +16,12 @@ const OUTPUT: &str = r#"{"type":"function_call_output","call_id":"1","output":"x
 const SEARCH: &str = r#"{"type":"web_search_call","id":"ws_1"}"#;
 
 fn source(body: &str) -> SummaryInput {
-    let piece = |json: &&str| InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens: 5, opens: true, alternates: false };
+    let piece = |json: &&str| InputElement {
+        json: Bytes::copy_from_slice(json.as_bytes()),
+        tokens: 5,
+        opens: true,
+        alternates: false,
+    };
     let items = [r#"{"role":"developer","content":"be good"}"#, USER, REASONING, CALL, OUTPUT, SEARCH];
     SummaryInput {
         body: Bytes::copy_from_slice(body.as_bytes()),

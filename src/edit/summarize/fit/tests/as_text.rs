@@ -6,7 +6,12 @@ use super::super::*;
 use crate::{dialect::for_path, summary::InputElement};
 
 fn source(elements: &[&str]) -> SummaryInput {
-    let element = |json: &&str| InputElement { json: Bytes::from((*json).to_owned()), tokens: 100, opens: true, alternates: false };
+    let element = |json: &&str| InputElement {
+        json: Bytes::from((*json).to_owned()),
+        tokens: 100,
+        opens: true,
+        alternates: false,
+    };
     let body = Bytes::from_static(br#"{"model":"m","input":[],"messages":[]}"#);
     SummaryInput { body, messages: elements.iter().map(element).collect(), n_leading: 0, base_tokens: 0 }
 }
