@@ -138,7 +138,7 @@ pub struct InputElement {
     pub tokens: usize,
     /// Whether the sequence may be split before it.
     pub opens: bool,
-    /// Whether servers may refuse it behind another one of these: a message of the model, in some dialects.
+    /// Whether servers may refuse two such elements in a row: messages of the model, in some dialects.
     pub alternates: bool,
 }
 

@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
                     n_all += n_requests(&source.transcripts);
                     found.push(file);
                 }
-                // A session in which no model was asked, and which nobody has named.
+                // A session in which no model was asked, and that the arguments do not name.
                 Err(TranscriptError::Empty) if file.kind.agent().is_some() && !selection.paths.contains(&file.path) => {
                 }
                 Err(error) => unreadable.push(UnreadableFile::new(&file.path, error)),

@@ -42,7 +42,7 @@ struct Turn {
 /// Where the results of more calls go.
 #[derive(Clone, Debug)]
 enum ResultsPlace {
-    /// Behind the turn, and behind the results of each call, as far as these follow in the order of the calls.
+    /// After the turn, and after the results of each call, as far as results follow in the order of the calls.
     Behind(Vec<usize>),
     /// Before this entry.
     Before(usize),

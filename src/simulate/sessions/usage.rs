@@ -119,7 +119,7 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
     file.seek(SeekFrom::Start(place.at))?;
     let line = lines::document(lines::MAX_DOCUMENT, BufReader::new(file.take(place.n_bytes)))?;
     let line: Line<'_> = serde_json::from_slice(&line).map_err(io::Error::from)?;
-    // Texts of these lengths are made.
+    // The texts are generated with the lengths that the line gives.
     let n_chars = line.entries.iter().fold(0, |sum: u64, entry| {
         let signature = entry.2.parse().unwrap_or(0);
         sum.saturating_add(entry.1 as u64).saturating_add(if entry.0 == "k" { signature } else { 0 })
