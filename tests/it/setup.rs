@@ -242,7 +242,7 @@ fn profiles_that_lead_elsewhere_are_named() {
     let (_, text) = user.setup(&["codex", "--yes"]);
     let line = |name| {
         format!(
-            "codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} leads it here\n"
+            "codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} goes through abridge\n"
         )
     };
     assert!(text.contains(&format!("takes it back\n{}{}", line("a"), line("b"))) && !text.contains("fast"), "{text}");

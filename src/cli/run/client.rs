@@ -128,7 +128,7 @@ impl Client {
         };
         let profile = codex_profile(arguments).map(|name| read(&format!("{name}.config.toml")));
         let settings: CodexSettings = read("config.toml");
-        let settings = settings.under(profile.unwrap_or_default());
+        let settings = settings.with_profile(profile.unwrap_or_default());
         let url = settings.base_url().flatten();
         let key = match settings.model_provider.as_deref() {
             None | Some("openai") => Some("openai_base_url".to_owned()),
@@ -176,7 +176,7 @@ fn codex_profile(arguments: &[OsString]) -> Option<&str> {
         arguments.iter().map_while(|argument| argument.to_str()).take_while(|argument| *argument != "--");
     let name = arguments.find_map(|argument| match argument {
         "--profile" | "-p" => Some(None),
-        _ => argument.strip_prefix("--profile=").map(Some),
+        _ => argument.strip_prefix("--profile=").or(argument.strip_prefix("-p")).map(Some),
     })?;
     name.or_else(|| arguments.next()).filter(|name| is_codex_profile(name))
 }

@@ -135,7 +135,7 @@ impl Client {
             edit::is_codex_profile(&name).then_some(name)
         });
         let lines = profiles.map(|name| {
-            format!("codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} leads it here\n")
+            format!("codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} goes through abridge\n")
         });
         lines.collect::<BTreeSet<_>>().into_iter().collect()
     }

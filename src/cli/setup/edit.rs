@@ -46,8 +46,8 @@ pub(super) const ANY_URL: &str = "http://abridge.invalid";
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
 
 impl CodexSettings {
-    /// These settings under those of a profile.
-    pub(in crate::cli) fn under(mut self, profile: Self) -> Self {
+    /// The settings that hold with a profile, whose own win.
+    pub(in crate::cli) fn with_profile(mut self, profile: Self) -> Self {
         self.model_provider = profile.model_provider.or(self.model_provider);
         self.openai_base_url = profile.openai_base_url.or(self.openai_base_url);
         self.model_providers.extend(profile.model_providers.into_iter().filter(|(_, of)| of.base_url.is_some()));
@@ -71,7 +71,7 @@ pub(super) fn codex_url(text: &str) -> Option<String> {
 
 /// Whether a profile of Codex may have that name.
 pub(in crate::cli) fn is_codex_profile(name: &str) -> bool {
-    name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_'))
+    !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_'))
 }
 
 /// Whether the settings of a profile of Codex say where it sends its requests.

@@ -69,11 +69,14 @@ fn a_profile_of_codex_says_where_requests_go() {
             "openai_base_url = 'https://gate/v1'\n[model_providers.mine]\nbase_url = 'https://mine/x'\n",
         ),
         (".codex/work.config.toml", "model_provider = 'mine'\n[model_providers.mine]\nname = 'Mine'\n"),
+        (".codex/.config.toml", "openai_base_url = 'https://nameless/v1'\n"),
         (".codex/eu.config.toml", "openai_base_url = 'https://eu/v1'\n"),
     ];
     for (command, upstream, key) in [
         ("codex exec --profile work go", "https://mine/x", "model_providers.mine.base_url"),
         ("codex -p eu", "https://eu/v1", "openai_base_url"),
+        ("codex -peu", "https://eu/v1", "openai_base_url"),
+        ("codex --profile=", "https://gate/v1", "openai_base_url"),
         ("codex --profile=eu", "https://eu/v1", "openai_base_url"),
         ("codex --profile ../work", "https://gate/v1", "openai_base_url"),
         ("codex exec -- --profile work", "https://gate/v1", "openai_base_url"),
