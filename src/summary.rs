@@ -139,7 +139,7 @@ pub struct InputElement {
     /// Whether the sequence may be split before it.
     pub opens: bool,
     /// Whether servers may refuse two such elements in a row: messages of the model, in some dialects.
-    pub alternates: bool,
+    pub must_alternate: bool,
 }
 
 /// The text around a summary in its message.

@@ -138,8 +138,8 @@ impl Summarize {
             let elements = draft.elements(cuts.rows.get(rows.clone()).unwrap_or_default()).into_iter();
             elements.map(move |(json, own)| {
                 let opens = cuts.may_open(rows.start + own.start);
-                let alternates = whole.dialect.facts().alternates && cuts.is_of_model(rows.start + own.start);
-                InputElement { json, tokens: tokens.get(own).unwrap_or_default().iter().sum(), opens, alternates }
+                let must_alternate = whole.dialect.facts().alternates && cuts.is_of_model(rows.start + own.start);
+                InputElement { json, tokens: tokens.get(own).unwrap_or_default().iter().sum(), opens, must_alternate }
             })
         };
         let leading: Vec<_> = pieces(0..cuts.first).collect();

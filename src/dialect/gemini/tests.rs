@@ -313,7 +313,7 @@ fn requests_for_a_summary_are_made_of_the_clients() {
         json: Bytes::from_static(json.as_bytes()),
         tokens: 1,
         opens: true,
-        alternates: false,
+        must_alternate: false,
     });
     let source = SummaryInput { body: body.into(), messages: messages.into(), n_leading: 0, base_tokens: 0 };
     let request = |input, model| {

@@ -33,14 +33,12 @@ fn ends(stretches: &[&[InputElement]], room: usize) -> Option<Vec<InputElement>>
         let (mut head, behind) = stretches.split_at_checked(n_head)?;
         let (n_tail, _) = fitting(behind.iter().rev(), room - taken);
         let tail = behind.get(behind.len() - n_tail..)?;
-        let opens_alike = |head: &[&[InputElement]]| {
-            let (last, next) = (head.last().and_then(|of| of.last()), tail.first().and_then(|of| of.first()));
-            last.zip(next).is_some_and(|(last, next)| last.alternates && next.alternates)
-        };
-        while opens_alike(head) {
-            head = head.split_last()?.1;
+        let must_alternate = |element: Option<&InputElement>| element.is_some_and(|element| element.must_alternate);
+        if must_alternate(tail.first()?.first()) {
+            let fits = |stretch: &&[InputElement]| !must_alternate(stretch.last());
+            head = head.get(..head.iter().rposition(fits).map_or(0, |last| last + 1))?;
         }
-        (n_tail > 0).then(|| [head, tail].concat().concat())
+        Some([head, tail].concat().concat())
     })
 }
 

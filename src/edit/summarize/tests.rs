@@ -97,6 +97,8 @@ fn asks_for_a_summary_where_the_trigger_holds() {
     assert_eq!(job.tokens, job.source.messages[1..].iter().map(|piece| piece.tokens).sum::<usize>());
     let opens: Vec<_> = job.source.messages.iter().map(|piece| piece.opens).collect();
     assert_eq!(opens, [true, true, true, false]);
+    let of_model: Vec<_> = job.source.messages.iter().map(|piece| piece.must_alternate).collect();
+    assert_eq!(of_model, [false, false, true, false]);
     let (below, _) = plan_in(&memory, "s u c:1 t:1*400 u", SIX);
     assert!(below.needs.is_none() && whys(&below).is_empty());
 }

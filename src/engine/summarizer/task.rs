@@ -367,7 +367,7 @@ impl SummaryTask {
         let json = self.origin.dialect.render_user_message(&answer);
         // As many tokens as its messages had: it is no longer than they are.
         let tokens = region.iter().map(|message| message.tokens).sum();
-        let message = InputElement { json, tokens, opens: true, alternates: false };
+        let message = InputElement { json, tokens, opens: true, must_alternate: false };
         let messages = leading.iter().cloned().chain([message]).collect();
         Some(SummaryInput { messages, ..source.clone() })
     }

@@ -29,7 +29,7 @@ fn fresh(
 type Json = serde_json::Value;
 
 fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
-    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens, alternates: false }
+    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens, must_alternate: false }
 }
 
 const SYSTEM: &str = r#"{"role": "system", "content": "be good"}"#;

@@ -9,7 +9,7 @@ const RESULT: &str = r#"{ "role":"user","content":[{"type":"tool_result","tool_u
 
 fn source(body: &str) -> SummaryInput {
     let piece =
-        |json: &str| InputElement { json: Bytes::from(json.to_owned()), tokens: 1, opens: true, alternates: false };
+        |json: &str| InputElement { json: Bytes::from(json.to_owned()), tokens: 1, opens: true, must_alternate: false };
     let messages = [r#"{"role":"user","content":"go"}"#, CALL, RESULT].map(piece).to_vec();
     SummaryInput { body: Bytes::from(body.to_owned()), messages, n_leading: 0, base_tokens: 0 }
 }

@@ -20,7 +20,7 @@ fn source(body: &str) -> SummaryInput {
         json: Bytes::copy_from_slice(json.as_bytes()),
         tokens: 5,
         opens: true,
-        alternates: false,
+        must_alternate: false,
     };
     let items = [r#"{"role":"developer","content":"be good"}"#, USER, REASONING, CALL, OUTPUT, SEARCH];
     SummaryInput {

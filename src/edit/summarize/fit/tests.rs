@@ -8,7 +8,7 @@ use super::*;
 mod as_text;
 
 fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
-    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens, alternates: false }
+    InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens, must_alternate: false }
 }
 
 /// A source of messages with so many tokens, the first being the client's instructions; `.5` goes with what is before it, and
@@ -17,7 +17,7 @@ fn sized(tokens: &str) -> SummaryInput {
     let messages = tokens.split(' ').enumerate().map(|(n, word)| {
         let size = word.trim_matches(['.', 'm']).parse().unwrap();
         let piece = piece(&n.to_string(), size, !word.starts_with('.'));
-        InputElement { alternates: word.ends_with('m'), ..piece }
+        InputElement { must_alternate: word.ends_with('m'), ..piece }
     });
     SummaryInput { body: Bytes::new(), messages: messages.collect(), n_leading: 1, base_tokens: 10 }
 }

@@ -10,7 +10,7 @@ fn source(elements: &[&str]) -> SummaryInput {
         json: Bytes::from((*json).to_owned()),
         tokens: 100,
         opens: true,
-        alternates: false,
+        must_alternate: false,
     };
     let body = Bytes::from_static(br#"{"model":"m","input":[],"messages":[]}"#);
     SummaryInput { body, messages: elements.iter().map(element).collect(), n_leading: 0, base_tokens: 0 }
