@@ -63,7 +63,7 @@ const BLOCKING_FROM: usize = 1 << 20;
 /// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
 const MAX_STORE_READS: usize = 4;
 
-/// When a recall may be tried again for which there was no place, no memory or no store, in seconds.
+/// The seconds until another try, in the answer to a recall for which a place, memory or the store is missing.
 pub(crate) const RETRY_SECONDS: &str = "1";
 
 const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");

@@ -136,7 +136,7 @@ impl From<ConfigErrorKind> for ConfigError {
     }
 }
 
-// Each setting has code that makes these, of which the program would have a copy inlined for each.
+// Out of line: inlined, they would be in the program once for each setting.
 impl de::Error for ConfigError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::unlocated(message.to_string())

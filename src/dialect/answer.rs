@@ -165,7 +165,7 @@ impl<'a> Members<'a> {
         self.object("usage")?.map(Self::of_rounds).transpose()
     }
 
-    /// The same of a usage.
+    /// The tokens of all rounds in this usage, and, if there were several, those of the last one's answer.
     pub(super) fn of_rounds(self) -> Result<(Self, Option<u64>), InvalidAnswer> {
         let Some(all) = self.object(ALL_ROUNDS)? else { return Ok((self, None)) };
         let last = self.number("completion_tokens")?.or(self.number("output_tokens")?);

@@ -166,7 +166,7 @@ impl Proxy {
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
-        exchange.set_edited(Box::new(edited), dry_run);
+        exchange.set_edited(edited, dry_run);
         exchange.mark_sent(&UpstreamName::of_a_route(NAME));
         let written = lease.hold(written);
         let mut response = json(StatusCode::OK, written.clone());
@@ -183,8 +183,9 @@ impl Proxy {
         rules: Option<&CompressRules>,
         options: EditOptions<'_>,
         text: &IndexedBody,
-    ) -> (Outcome, EditedBody) {
-        let unedited = |skipped| (Outcome { skipped, ..Outcome::default() }, EditedBody::untouched(Bytes::clone(text)));
+    ) -> (Outcome, Box<EditedBody>) {
+        let unedited =
+            |skipped| (Outcome { skipped, ..Outcome::default() }, EditedBody::untouched(Bytes::clone(text)).into());
         let Some(rules) = rules else { return unedited(Some("bypass")) };
         if request.n_rows == 0 {
             return unedited(None);
@@ -210,7 +211,7 @@ impl Proxy {
             (None, None) if dry_run => Some("dry_run"),
             (None, None) => None,
         };
-        (Outcome { skipped, repairs }, *edited)
+        (Outcome { skipped, repairs }, edited)
     }
 
     /// Answers with the original of a hash.

@@ -64,7 +64,7 @@ const MAX_SEARCH: usize = 200;
 type Answered = Result<OwnAnswer, &'static str>;
 
 impl Proxy {
-    /// Answers a request for one of these paths.
+    /// Answers a request for a path of abridge's own.
     pub(super) async fn answer_own(&self, request: &ClientRequest, requester: Requester) -> OwnAnswer {
         let (method, path, query) = (request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
         let (handle, id) = (path.strip_prefix(RECALL), path.strip_prefix(REQUEST));
