@@ -4,11 +4,12 @@
 # ABRIDGE_CORPUS and its siblings, ABRIDGE_CLIENTS and ABRIDGE_BROWSER, where they are set, make the tests run over recorded
 # traffic, with real clients and in a browser too.
 #
-#   ci.sh          all of it
-#   ci.sh build    what needs none of these: the form of the code, and the tests built
-#   ci.sh lint     the lints and the documentation
-#   ci.sh others   the tests but those of `it`
-#   ci.sh test     the rest, beside the lints: tests, benches
+#   ci.sh           all of it
+#   ci.sh build     what needs none of these: the form of the code, and the tests built
+#   ci.sh lint      the lints and the documentation
+#   ci.sh programs  the tests that drive other programs: clients, databases, package managers, a browser
+#   ci.sh others    the tests but these and those of `it`
+#   ci.sh test      the rest, beside each other: tests, lints, benches
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -45,35 +46,42 @@ lint() {
     RUSTDOCFLAGS="-D warnings" step cargo doc "${ci[@]}" --no-deps --document-private-items
 }
 
-# All tests but those of `it`, which take as long as the others together.
+programs=(clients fleet packages page)
+
+programs() {
+    step cargo test "${ci[@]}" --no-fail-fast "${programs[@]/#/--test=}"
+}
+
 others() {
     local targets=(--lib --bins --examples) name
     for name in $(sed -n '/^\[\[test\]\]/{n;s/^name = "\(.*\)"/\1/p}' Cargo.toml); do
-        [[ "$name" == it || "$name" == sessions ]] || targets+=(--test "$name")
+        [[ " it sessions ${programs[*]} " == *" $name "* ]] || targets+=(--test "$name")
     done
     step cargo test "${ci[@]}" --no-fail-fast "${targets[@]}"
     step cargo test "${ci[@]}" --doc
+    step cargo test "${ci[@]}" "${sessions[@]}"
 }
 
 tests() {
-    # Tests mostly wait, so the lints and the other half of the tests run beside the first; those of `it` look most at the time.
-    said="${CARGO_TARGET_DIR:-target}"
-    nice -n 19 scripts/ci.sh lint >"$said/lint.log" 2>&1 &
-    linting=$!
-    nice -n 10 scripts/ci.sh others >"$said/others.log" 2>&1 &
-    others=$!
-    trap '{ pkill -P "$linting,$others" || kill "$linting" "$others"; } 2>/dev/null || true' EXIT
-    failed=0
+    # Tests mostly wait, so the parts run beside each other; those of `it` look most at the time, and go first.
+    local said="${CARGO_TARGET_DIR:-target}" part failed=0
+    local -A niceness=([programs]=5 [others]=10 [lint]=19)
+    declare -gA running=()
+    for part in "${!niceness[@]}"; do
+        nice -n "${niceness[$part]}" scripts/ci.sh "$part" >"$said/$part.log" 2>&1 &
+        running[$part]=$!
+    done
+    trap 'for pid in "${running[@]}"; do { pkill -P "$pid" || kill "$pid"; } 2>/dev/null || true; done' EXIT
     step cargo test "${ci[@]}" --no-fail-fast --test it 2>&1 | tee "$said/it.log" || failed=1
-    wait "$others" || failed=1
-    wait "$linting" || failed=1
-    cat "$said/others.log" "$said/lint.log"
+    for part in "${!niceness[@]}"; do
+        wait "${running[$part]}" || failed=1
+        cat "$said/$part.log"
+    done
     if ((failed)); then
         printf '\n== What failed, and what it said\n'
-        sed -n '/^failures:$/,/^test result: FAILED/p' "$said/it.log" "$said/others.log" | sed -n 1,400p
+        sed -n '/^failures:$/,/^test result: FAILED/p' "$said/it.log" "$said"/{programs,others}.log | sed -n 1,400p
         exit 1
     fi
-    step cargo test "${ci[@]}" "${sessions[@]}"
     # One round, which says that the benches work, not how quick anything is.
     step cargo bench "${ci[@]}" --bench core -- --once
     step cargo bench "${ci[@]}" --bench load -- --once
@@ -90,8 +98,9 @@ all)
     ;;
 build) build ;;
 lint) lint ;;
+programs) programs ;;
 others) others ;;
 test) tests ;;
-*) echo "usage: ci.sh [build|lint|others|test]" >&2 && exit 64 ;;
+*) echo "usage: ci.sh [build|lint|programs|others|test]" >&2 && exit 64 ;;
 esac
 printf '\n== %s: all of it holds (after %d s)\n' "${1:-all}" "$SECONDS"
