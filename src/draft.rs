@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::conversation::index::index;
+use crate::conversation::index::Index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
 use crate::dialect::{BytesAt, Dialect, Entries, Form, Switch, strings};
 use crate::language::Language;
@@ -190,10 +190,8 @@ struct Known<'a> {
     retrieval_method: OnceCell<RetrievalMethod<'a>>,
 }
 
-index! {
-    /// A result that is put after a unit, in the order of the decisions.
-    InsertionIndex
-}
+/// A result that is put after a unit, in the order of the decisions.
+pub type InsertionIndex = Index<4>;
 
 /// Whether a draft may take units out of their places.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

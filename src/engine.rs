@@ -19,7 +19,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
 use crate::ledger::Ledger;
-use crate::payload::{Caller, Chain, Keys};
+use crate::payload::{Caller, Keys};
 use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
@@ -356,11 +356,6 @@ impl Engine {
     /// The namespace of the caller with this credential. All requests without a credential share one.
     pub fn caller(&self, credential: Option<&[u8]>) -> Caller {
         self.keys.caller(credential.unwrap_or_default())
-    }
-
-    /// The hash chain that names the beginnings of this caller's conversations, apart from those of another `scope`.
-    pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
-        self.keys.chain(caller, scope)
     }
 
     /// Edits a body by `config`. When it returns, the payloads that the body names are durable.

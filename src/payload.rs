@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -107,7 +106,8 @@ pub enum Lifetime {
 pub struct Caller([u8; HASH_LEN]);
 
 /// The name of a payload. It prints as its handle.
-#[derive(Clone, Copy, derive_more::Debug, Eq, Ord, PartialOrd)]
+#[derive(Clone, Copy, derive_more::Debug, Eq, Hash, Ord, PartialOrd)]
+#[expect(clippy::derived_hash_with_manual_eq, reason = "equal keys have equal bytes")]
 #[debug("{self}")]
 pub struct PayloadKey([u8; HASH_LEN]);
 
@@ -285,12 +285,6 @@ impl PayloadKey {
 impl PartialEq for PayloadKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
-    }
-}
-
-impl Hash for PayloadKey {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.0.hash(hasher);
     }
 }
 

@@ -87,7 +87,7 @@ pub struct PlanSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The edits that run, in this order, each at most once. An edit that is not listed is off.
-    #[default(EditName::ALL.to_vec())]
+    #[default(<EditName as strum::VariantArray>::VARIANTS.to_vec())]
     pub edits: Vec<EditName>,
     /// Where they are not set, it sets `trigger`, `keep` and `keep_reads` of `clear_tool_results`, whether
     /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
@@ -134,7 +134,8 @@ pub enum Goal {
     Thrifty,
 }
 
-/// The edits there are, by the names that `edits = [...]` takes.
+/// The edits there are, by the names that `edits = [...]` takes, in the order in which they run if nothing else is said: cheap
+/// ones first, and first of all what makes rounds whole.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -154,12 +155,6 @@ pub enum EditName {
     Summarize,
     /// Asks for the prompt cache where the client does not.
     RequestPromptCache,
-}
-
-impl EditName {
-    /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
-    /// rounds whole.
-    const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 }
 
 /// Plans by settings: the one way from settings to a [`PlanContext`], for the proxy and for the commands that plan without

@@ -184,7 +184,7 @@ impl Proxy {
             stats: status::StatsCache::default(),
             accounting: Arc::new(Accounting {
                 notices: notices::Notices::default(),
-                history: History::new(),
+                history: History::default(),
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
                 caches: cache_ledger::CacheLedger::default(),

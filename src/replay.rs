@@ -299,7 +299,7 @@ fn with_recorded_inputs(planner: &Planner, inputs: &PlanInputs) -> Planner {
     let meter =
         if inputs.windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
     for (model, window) in &inputs.windows {
-        meter.learn_window(model, *window);
+        meter.models().learn(model, *window);
     }
     Planner::with(parts, meter, Keys::recorded(inputs.handles.clone()), offload)
 }

@@ -37,7 +37,7 @@ pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
-pub use shared::{Note, NoteGroup, NoteKind, Offered, SharedStore};
+pub use shared::{Note, NoteGroup, NoteKind, SharedStore};
 use smart_default::SmartDefault;
 pub use time::{Clock, Time};
 
@@ -162,8 +162,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()>;
 
     /// Stores the summary of a beginning of a conversation, or another fact about it that is not to change, unless there is one. When it returns, the summary survives a
-    /// crash.
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Offered>;
+    /// crash. Returns the one that was stored before, which is to be used instead.
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Option<Bytes>>;
 
     /// The summary, which counts as used now; `None` if it is not stored.
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>>;
@@ -390,6 +390,16 @@ impl Settings {
     /// How many bytes all inspected requests may take.
     fn max_inspected_bytes(&self) -> u64 {
         MAX_INSPECTED_BYTES.min(self.max_bytes.0 / SHARE_DIVISOR)
+    }
+
+    /// The namespace with what joins it to a name; empty if there is none.
+    fn namespace_with(&self, joint: char) -> String {
+        self.namespace.as_deref().map(|name| format!("{name}{joint}")).unwrap_or_default()
+    }
+
+    /// How the names of the tables in PostgreSQL begin.
+    fn table_prefix(&self) -> String {
+        format!("abridge_{}", self.namespace_with('_'))
     }
 
     /// The path of the file; `state` is the user's state directory.

@@ -164,14 +164,14 @@ impl Meter {
     /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
-        let models::Model { window, encoding, token_factor: factor, reasoning } = self.model(name);
+        let models::Model { window, encoding, token_factor: factor, reasoning } = self.models().find(name);
         let window = window.map(|window| window.value);
         Gauge { shared: Arc::clone(&self.shared), encoding: encoding.value, factor, window, reasoning }
     }
 
     /// How many tokens this model takes, prompt and answer together, if that is known.
     pub fn window(&self, model: Option<&str>) -> Option<usize> {
-        self.model(model.unwrap_or_default()).window.map(|window| window.value)
+        self.models().find(model.unwrap_or_default()).window.map(|window| window.value)
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -179,29 +179,9 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
-    /// The model that a name is an alias of, or else the name itself.
-    pub fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
-        self.shared.models.unaliased(name)
-    }
-
-    /// The facts about a model, and their source.
-    pub fn model(&self, name: &str) -> models::Model {
-        self.shared.models.find(name)
-    }
-
-    /// All that is known of models, the first that fits one first.
-    pub fn models(&self) -> Vec<models::Entry> {
-        self.shared.models.entries()
-    }
-
-    /// The windows that upstreams have named.
-    pub fn learned_windows(&self) -> Vec<(Arc<str>, usize)> {
-        self.shared.models.learned()
-    }
-
-    /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
-    pub fn learn_window(&self, model: &str, window: usize) {
-        self.shared.models.learn(model, window);
+    /// What is known of models.
+    pub fn models(&self) -> &Models {
+        &self.shared.models
     }
 }
 

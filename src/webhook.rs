@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
 use crate::upstream::Upstream;
-use crate::upstream::connect::Proxies;
-use crate::upstream::post::{PostClientError, PostError, json_post, post_client, send_post};
+use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::post::{PostError, json_post, post_client, send_post};
 
 /// Posts events to a URL.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Webhook {
         settings: &events::Settings,
         events: &Events,
         proxies: &Proxies,
-    ) -> Result<Option<Self>, PostClientError> {
+    ) -> Result<Option<Self>, ConnectorError> {
         let Some(url) = settings.webhook.clone() else { return Ok(None) };
         let within = settings.webhook_timeout;
         let client = post_client(&url, within, proxies)?;

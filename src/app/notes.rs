@@ -188,9 +188,9 @@ impl Notes {
         let Ok(WindowNote { model, window }) = serde_json::from_slice(&note.value) else { return };
         let meter = &live.destinations.default().usual.rules.planner.meter;
         // A reload may have forgotten what was learned.
-        let is_learned = || meter.learned_windows().iter().any(|(known, _)| **known == *model);
+        let is_learned = || meter.models().learned().iter().any(|(known, _)| **known == *model);
         if self.windows.get(&model) != Some(&window) || !is_learned() {
-            meter.learn_window(&model, window);
+            meter.models().learn(&model, window);
             self.windows.insert(model, window);
         }
     }
@@ -210,7 +210,7 @@ impl Notes {
     /// The notes on what this process has learned and no process has noted.
     fn new_notes(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
-        for (model, window) in live.destinations.default().usual.rules.planner.meter.learned_windows() {
+        for (model, window) in live.destinations.default().usual.rules.planner.meter.models().learned() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
                 let value = WindowNote { model: model.to_string(), window };
                 notes.push((note(NoteKind::Window, key_of(model.as_bytes()), &value), WINDOW_FOR));

@@ -142,6 +142,6 @@ impl Demo {
 /// Reads the name of a dialect; `chat` is short for the first.
 fn dialect_of(name: &str) -> Result<DialectName, &'static str> {
     let name = if name == "chat" { "chat_completions" } else { name };
-    let found = DialectName::ALL.into_iter().find(|dialect| dialect.name() == name);
+    let found = DialectName::ALL.into_iter().find(|dialect| <&str>::from(dialect) == name);
     found.ok_or("allowed: chat_completions, responses, messages")
 }

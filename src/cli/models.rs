@@ -56,11 +56,11 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
     print([if let Some(model) = &args.model {
-        let alias_of = Some(meter.unaliased(model)).filter(|name| name != model);
-        let details = ModelDetails { model, alias_of, known: meter.model(model), upstream };
+        let alias_of = Some(meter.models().unaliased(model)).filter(|name| name != model);
+        let details = ModelDetails { model, alias_of, known: meter.models().find(model), upstream };
         args.output.render(&details, ModelDetails::to_text)?
     } else {
-        let listing = Listing { models: meter.models(), upstream, forms: required_forms(sources, config) };
+        let listing = Listing { models: meter.models().entries(), upstream, forms: required_forms(sources, config) };
         args.output.render(&listing, Listing::to_text)?
     }])
 }
@@ -77,7 +77,7 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
         let said = probed.outcome.describe(&probed.url, &upstream);
         let windows = probed.windows(&upstream, STEP_TIMEOUT).await;
         for (model, window) in &windows {
-            meter.learn_window(model, *window);
+            meter.models().learn(model, *window);
         }
         let said = if name.is_route() { format!("{name}: {said}") } else { said };
         let unknown = "; it reports no windows, so only those of the settings and the built-in ones are known";

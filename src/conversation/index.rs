@@ -1,68 +1,53 @@
 //! Indices that cannot be mixed: a place in each list has its own type.
 
-/// Declares the type of the places in one list.
-macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-        pub struct $name(usize);
+use std::ops::Range;
 
-        impl $name {
-            /// The place with this number, from 0 on.
-            pub const fn new(number: usize) -> Self {
-                Self(number)
-            }
+/// A place in one list. Each list has a number of its own; 4 and 5 are of `draft`.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Index<const LIST: u8>(usize);
 
-            /// The number of the place, from 0 on.
-            pub const fn get(self) -> usize {
-                self.0
-            }
+/// An element of a [`Conversation`](super::Conversation).
+pub type ElementIndex = Index<0>;
 
-            /// The place after it.
-            #[must_use]
-            pub const fn next(self) -> Self {
-                Self(self.0 + 1)
-            }
+/// A unit of a [`Conversation`](super::Conversation).
+pub type UnitIndex = Index<1>;
 
-            /// The place so many further on.
-            #[must_use]
-            pub const fn plus(self, n: usize) -> Self {
-                Self(self.0 + n)
-            }
+/// A block of a [`Conversation`](super::Conversation).
+pub type BlockIndex = Index<2>;
 
-            /// The numbers of places that stand together.
-            pub const fn numbers(places: &std::ops::Range<Self>) -> std::ops::Range<usize> {
-                places.start.0..places.end.0
-            }
+/// A call of a [`Pairing`](super::Pairing).
+pub type CallIndex = Index<3>;
 
-            /// Places that stand together, one by one.
-            pub fn each(
-                places: &std::ops::Range<Self>,
-            ) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + use<> {
-                Self::numbers(places).map(Self)
-            }
-        }
-    };
-}
+impl<const LIST: u8> Index<LIST> {
+    /// The place with this number, from 0 on.
+    pub const fn new(number: usize) -> Self {
+        Self(number)
+    }
 
-pub(crate) use index;
+    /// The number of the place, from 0 on.
+    pub const fn get(self) -> usize {
+        self.0
+    }
 
-index! {
-    /// An element of a [`Conversation`](super::Conversation).
-    ElementIndex
-}
+    /// The place after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
 
-index! {
-    /// A unit of a [`Conversation`](super::Conversation).
-    UnitIndex
-}
+    /// The place so many further on.
+    #[must_use]
+    pub const fn plus(self, n: usize) -> Self {
+        Self(self.0 + n)
+    }
 
-index! {
-    /// A block of a [`Conversation`](super::Conversation).
-    BlockIndex
-}
+    /// The numbers of places that stand together.
+    pub const fn numbers(places: &Range<Self>) -> Range<usize> {
+        places.start.0..places.end.0
+    }
 
-index! {
-    /// A call of a [`Pairing`](super::Pairing).
-    CallIndex
+    /// Places that stand together, one by one.
+    pub fn each(places: &Range<Self>) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + use<LIST> {
+        Self::numbers(places).map(Self)
+    }
 }

@@ -72,7 +72,7 @@ impl Draft<'_> {
     /// Sets what becomes of the reasoning in a conversation. With `strips_now`, all that is bound leaves.
     pub fn bind_reasoning(&mut self, settings: &Settings, conversation: &Conversation<'_>, strips_now: bool) {
         let name = conversation.model.as_deref().unwrap_or_default();
-        let model = self.context.meter.unaliased(name);
+        let model = self.context.meter.models().unaliased(name);
         let is_bound = !conversation.traits.drops_reasoning && self.dialect.binds_reasoning(model)
             || settings.models.iter().any(|pattern| pattern.fits(name) || pattern.fits(model));
         let reasoning = if is_bound { settings.bound } else { ReasoningMode::Keep };

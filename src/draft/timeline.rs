@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::{Draft, Inserted, InsertionIndex, Row, RowElement};
-use crate::conversation::{BlockIndex, ElementIndex, Pairing, Role, Unit, UnitIndex, index::index};
+use crate::conversation::{BlockIndex, ElementIndex, Pairing, Role, Unit, UnitIndex, index::Index};
 
 /// The beginning of a text that Claude Code adds to the user's words, and after tool results.
 const REMINDER: &[u8] = b"\"<system-reminder>";
 
-index! {
-    /// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
-    RowIndex
-}
+/// A row of the timeline, numbered in the order of their [`TimelineEvent::Added`].
+pub type RowIndex = Index<5>;
 
 /// An event of a conversation.
 #[derive(Clone, Copy, Debug)]

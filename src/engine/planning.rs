@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::disks::PersistError;
@@ -171,7 +172,7 @@ impl<'a> Planning<'a> {
         let roots: Vec<_> = [plan.basis.root, plan.basis.sent_root].into_iter().flatten().collect();
         if !roots.is_empty() {
             self.look_up = LookUp::Done;
-            Box::pin(self.engine.summaries.look_all(&roots)).await;
+            Box::pin(join_all(roots.iter().map(|root| self.engine.summaries.look(*root)))).await;
             let is_news = |root: &ChainKey| self.engine.summaries.has_learnt_since(n_learnt, *root);
             if roots.iter().any(is_news) || plan.needs == Some(Need::LookUp) {
                 return State::Plan;
@@ -284,7 +285,9 @@ impl<'a> Planning<'a> {
         let Some(CountedWith { factor, unfrozen: Some(beginning), .. }) = plan.basis.counted else { return Ok(plan) };
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
         let counted = Box::pin(self.counted_by_handler(beginning, model)).await;
-        let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
+        let learnt = counted
+            .or_else(|| factors.learnt.with(|learnt| learnt.get(self.options.upstream, model)))
+            .unwrap_or(factor);
         let settled = match self.options.mode {
             EditMode::Apply => Box::pin(factors.settle(beginning, learnt, factor)).await,
             EditMode::DryRun => Box::pin(factors.expected(beginning, learnt)).await,

@@ -20,7 +20,7 @@ use super::disks::{Disks, PersistError};
 use super::flight::{Flight, SummaryError};
 use crate::held::Held;
 use crate::payload::{ChainKey, Place};
-use crate::store::{MAX_SUMMARIES, Offered, StoreError};
+use crate::store::{MAX_SUMMARIES, StoreError};
 use crate::summary::{IndexedOutline, Outline, Summary, SummaryIndex, SummaryState};
 
 mod facts;
@@ -221,16 +221,15 @@ impl Summaries {
     /// Stores a summary durably, if there is a store, and then in memory. If the store has another one by now, that one is
     /// used, and the result is true.
     pub(super) async fn put(&self, place: Place, mut summary: Summary) -> Result<bool, StoreError> {
-        let offered = match &self.disks.store {
+        let theirs = match &self.disks.store {
             Some(store) => store.offer_summary(place, stored(&summary, place.root)).await?,
-            None => Offered::Stored,
+            None => None,
         };
-        let is_theirs = offered != Offered::Stored;
-        if let Offered::Theirs(theirs) = offered {
-            summary = serde_json::from_slice(&theirs).unwrap_or(summary);
+        if let Some(theirs) = &theirs {
+            summary = serde_json::from_slice(theirs).unwrap_or(summary);
         }
         self.insert(place.beginning, summary);
-        Ok(is_theirs)
+        Ok(theirs.is_some())
     }
 
     /// A summary or another fact, as it is stored, which counts as used; none without a store.
@@ -248,7 +247,7 @@ impl Summaries {
         let offered = fact.clone();
         let offered = self.disks.ask(|store| async move { store.offer_summary(place, offered).await }).await?;
         self.noted.insert(place.beginning, Instant::now());
-        Ok(if let Some(Offered::Theirs(theirs)) = offered { theirs } else { fact })
+        Ok(offered.flatten().unwrap_or(fact))
     }
 
     /// Whether there is a summary of a beginning, or another fact about it.

@@ -1,5 +1,7 @@
 //! Messages whose strings have been checked: one that comes again is not checked again.
 
+use smart_default::SmartDefault;
+
 use crate::conversation::Conversation;
 use crate::dialect::{Dialect, ParseError, ParseErrorKind, strings};
 use crate::payload::Fingerprint;
@@ -16,15 +18,10 @@ const MIN_BYTES: usize = 256;
 const PIECE: usize = 64 << 10;
 
 /// The messages that were found to be valid.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(super) struct VerifiedMessages {
+    #[default(cache::with_slots(SLOTS))]
     known: Cache<Fingerprint, ()>,
-}
-
-impl Default for VerifiedMessages {
-    fn default() -> Self {
-        Self { known: cache::with_slots(SLOTS) }
-    }
 }
 
 impl VerifiedMessages {

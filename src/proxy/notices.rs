@@ -113,7 +113,7 @@ impl Stalls {
             false
         });
         if is_found {
-            meter.learn_window(model, usize::try_from(reported).unwrap_or(usize::MAX));
+            meter.models().learn(model, usize::try_from(reported).unwrap_or(usize::MAX));
             tracing::warn!(
                 upstream,
                 model,

@@ -166,7 +166,7 @@ impl Proxy {
         let RequestHead { dialect, caller, destination, .. } = *head;
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
+        let (n_bytes, chain) = (text.len(), self.engine.keys.chain(caller, CONVERSATIONS));
         let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
             let request = ParsedRequest { dialect, body: &text, conversation: &conversation };

@@ -211,7 +211,7 @@ impl Proxy {
         let cleared = edit(SummaryTiming::Triggered, None).await;
         let report = cleared.report.as_ref()?;
         if let (Some(model), Some(window)) = (&report.model, counts.window) {
-            rules.planner.meter.learn_window(model, window);
+            rules.planner.meter.models().learn(model, window);
         }
         let window = rules.planner.meter.for_model(report.model.as_deref()).window;
         if retry.is_shorter(&cleared) && fits(report, retry.n_tokens_sent, counts, window) {
@@ -254,7 +254,7 @@ impl Proxy {
 
     /// The keys of the beginnings of a conversation, the whole conversation last; empty if it cannot be parsed.
     async fn chain_keys(&self, head: &RequestHead<'_>, text: &Bytes) -> Vec<ChainKey> {
-        let mut chain = self.engine.chain(head.caller, SCOPE);
+        let mut chain = self.engine.keys.chain(head.caller, SCOPE);
         let (dialect, body) = (head.dialect, text.clone());
         let keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };

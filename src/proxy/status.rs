@@ -216,7 +216,11 @@ impl Proxy {
             rss_bytes: resident_memory(),
             windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
-            token_factors: self.engine.factors.all_learnt().into_iter().map(TokenFactor::of).collect(),
+            token_factors: self
+                .engine
+                .factors
+                .learnt
+                .with(|learnt| learnt.all().iter().cloned().map(TokenFactor::of).collect()),
         }
     }
 
@@ -258,7 +262,7 @@ impl Proxy {
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| {
-            let (tokens, source) = match meter.model(&model).window {
+            let (tokens, source) = match meter.models().find(&model).window {
                 Some(window) => (Some(window.value), window.source.into()),
                 None => (None, "unknown"),
             };

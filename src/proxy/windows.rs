@@ -71,10 +71,10 @@ impl WindowDiscovery {
         }
         let model = report.model.as_deref().unwrap_or_default();
         let meter = &rules.planner.meter;
-        let may_be_local = || models::may_be_served_locally(meter.unaliased(model));
+        let may_be_local = || models::may_be_served_locally(meter.models().unaliased(model));
         let may_be_less =
             |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base().is_local() && may_be_local();
-        if meter.model(model).window.is_some_and(|known| !may_be_less(known)) {
+        if meter.models().find(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };
@@ -88,7 +88,7 @@ impl WindowDiscovery {
                 Ok(Listing { windows, server }) => {
                     tracing::debug!(models = windows.len(), "fetched the context windows of the upstream's models");
                     for (model, window) in &windows {
-                        rules.planner.meter.learn_window(model, *window);
+                        rules.planner.meter.models().learn(model, *window);
                     }
                     if server.is_some() {
                         gate.with(|gate| gate.reopen_later(Instant::now()));

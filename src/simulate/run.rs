@@ -239,7 +239,7 @@ fn recorded_meter(windows: &BTreeMap<String, usize>, planner: &Planner) -> Meter
     }
     let meter = Meter::new(&planner.settings.tokens, &planner.settings.models);
     for (model, window) in windows {
-        meter.learn_window(model, *window);
+        meter.models().learn(model, *window);
     }
     meter
 }
@@ -265,7 +265,7 @@ fn padding(segment: &Transcript, meter: &Meter) -> Result<usize, TranscriptError
     let growth = last_counted - counted;
     let (least, most) = PLAUSIBLE;
     let ratio = if growth < MIN_GROWTH { 1.0 } else { ((last_billed - billed) / growth).clamp(least, most) };
-    let factor = meter.model(segment.model().unwrap_or_default()).token_factor.ratio();
+    let factor = meter.models().find(segment.model().unwrap_or_default()).token_factor.ratio();
     Ok(((billed / ratio - counted) / factor).clamp(0.0, MOST) as usize)
 }
 

@@ -35,7 +35,7 @@ fn planner(settings: &str, window: Option<usize>) -> Planner {
     settings.tokens.counter = Counter::Estimate;
     let planner = Planner::new(settings);
     if let Some(window) = window {
-        planner.meter.learn_window("m", window);
+        planner.meter.models().learn("m", window);
     }
     planner
 }

@@ -99,7 +99,7 @@ impl Name {
     }
 
     pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self { kind: NOTE, id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
+        Self { kind: NOTE, id: hashed(&[key.as_bytes(), <&str>::from(kind).as_bytes()].concat()) }
     }
 
     /// Of the secret of a file.

@@ -20,8 +20,8 @@ use super::known_keys::{self, KnownKeys};
 use super::secret::{Identity, Secrets, random};
 use super::shared::{Claimant, Note, NoteGroup, NoteKind, Seen, SeenState, SharedStore};
 use super::{
-    Clock, Counts, Cursor, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine,
-    StoreError, StoreErrorKind, StoreResult, SweepResult, Verified,
+    Clock, Counts, Cursor, NamedPayloads, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
+    StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -234,13 +234,13 @@ impl<E: Engine> Store for EngineStore<E> {
         if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
     }
 
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Offered> {
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
         let name = Name::of_summary(place.beginning);
         let body = self.inner.encode(name, summary).await?;
         loop {
-            let Some(theirs) = self.inner.engine.offer(place, &body).await? else { return Ok(Offered::Stored) };
+            let Some(theirs) = self.inner.engine.offer(place, &body).await? else { return Ok(None) };
             if self.inner.open(name, &theirs) != Err(Unreadable::Damaged) {
-                return Ok(Offered::Theirs(self.inner.decode_value(name, &theirs)?));
+                return self.inner.decode_value(name, &theirs).map(Some);
             }
             self.inner.engine.remove_summary(place.beginning, &theirs).await?;
         }
@@ -434,16 +434,9 @@ const NAMELESS: &str = "note without a key";
 /// The kind and the key of a note of this name; no kind if it is that of a later version, nothing if the name is damaged.
 fn note_of(name: &[u8]) -> Option<(Option<NoteKind>, ChainKey)> {
     let (key, kind) = name.split_first_chunk()?;
-    Some((NoteKind::of_label(kind), ChainKey::from_bytes(*key)))
+    Some((str::from_utf8(kind).ok().and_then(|kind| kind.parse().ok()), ChainKey::from_bytes(*key)))
 }
 
 fn closed(op: Op) -> StoreError {
     StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)
-}
-
-impl Settings {
-    /// The namespace with what joins it to a name; empty if there is none.
-    pub(super) fn namespace_with(&self, joint: char) -> String {
-        self.namespace.as_deref().map(|name| format!("{name}{joint}")).unwrap_or_default()
-    }
 }

@@ -107,13 +107,6 @@ impl StoreError {
     }
 }
 
-impl StoreErrorKind {
-    /// The kind as one word, for labels.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
-
 // === counts ===
 
 /// Counts of what this process has done with its store since it started.
@@ -146,11 +139,11 @@ impl Counts {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let (path, cause) = file.map(|(path, cause)| (display(path.display()), display(cause))).unzip();
         if self.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = kind.label(), %error, cause, "the store failed again");
+            tracing::debug!(kind = <&str>::from(kind), %error, cause, "the store failed again");
         } else {
             tracing::error!(
                 path,
-                kind = kind.label(),
+                kind = <&str>::from(kind),
                 %error,
                 cause,
                 "the store failed: requests go on without the edits that need it, until it works again"

@@ -13,7 +13,7 @@ use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
 use super::secret::Identity;
 use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
-use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES};
+use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, StoreResult, TOMBSTONES};
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
 
@@ -245,13 +245,13 @@ impl Engine for Postgres {
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
-        let (kind, value, keep) = (kind.label(), &*value, count(keep.as_secs()));
+        let (kind, value, keep) = (<&str>::from(kind), &*value, count(keep.as_secs()));
         let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
-        let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
+        let kinds: Vec<_> = NoteKind::of(group).map(<&str>::from).collect();
         let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
         let note = |row: &Row| {
             let name = [cell::<Vec<u8>>(row, 1)?, cell::<String>(row, 0)?.into_bytes()].concat();
@@ -296,11 +296,4 @@ fn blobs(all: Vec<&[u8]>) -> Parameter<'_> {
 
 fn bytes_of(keys: &[PayloadKey]) -> Vec<&[u8]> {
     keys.iter().map(|key| key.as_bytes().as_slice()).collect()
-}
-
-impl Settings {
-    /// How the names of the tables begin.
-    fn table_prefix(&self) -> String {
-        format!("abridge_{}", self.namespace_with('_'))
-    }
 }

@@ -25,7 +25,7 @@ use super::codec::{self, LARGE, Name};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, Settings, Stats, Store,
+    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store,
     StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::held::Held;
@@ -248,9 +248,9 @@ impl Store for RedbStore {
         self.run(Op::Put, move |writer| writer.touch(&unknown)).await
     }
 
-    async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Offered> {
+    async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
         let frame = encode(Name::of_summary(beginning), summary).await?;
-        let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
+        let offer = move |writer: &mut Writer, reply: Reply<Option<Bytes>>| {
             send_reply(reply, writer.offer_summary(beginning, &frame));
             writer.sweep_if_crowded();
         };

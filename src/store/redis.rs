@@ -208,7 +208,7 @@ impl Engine for Redis {
     async fn sweep_others(&self) -> StoreResult<u64> {
         let (n_removed, _) = self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?;
         for group in NoteGroup::ALL {
-            let sweep = Step::of_fleet("notes").with(group.label()).with("sweep");
+            let sweep = Step::of_fleet("notes").with(<&str>::from(group)).with("sweep");
             self.one::<redis::Value>(Op::Sweep, sweep).await?;
         }
         Ok(n_removed)
@@ -309,14 +309,14 @@ impl Engine for Redis {
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
-        let name = [key.as_bytes(), kind.label().as_bytes()].concat();
+        let name = [key.as_bytes(), <&str>::from(kind).as_bytes()].concat();
         let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
-        self.one(Op::Put, step.with(kind.group().label())).await
+        self.one(Op::Put, step.with(<&str>::from(kind.group()))).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut notes: Vec<(u64, Vec<u8>, Vec<u8>)> =
-            self.one(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
+            self.one(Op::Get, Step::of_fleet("notes").with(<&str>::from(group))).await?;
         notes.sort_unstable_by(|(written, name, _), other| other.0.cmp(written).then_with(|| name.cmp(&other.1)));
         Ok(notes.into_iter().take(group.most()).map(|(_, name, value)| (name, value)).collect())
     }

@@ -44,15 +44,6 @@ pub trait SharedStore: Store {
     fn state(&self) -> EngineResult<()>;
 }
 
-/// What became of a summary that was offered.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Offered {
-    /// It is stored.
-    Stored,
-    /// Another one was stored before, which is to be used instead.
-    Theirs(Bytes),
-}
-
 /// The facts about one beginning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Seen {
@@ -94,7 +85,7 @@ pub struct Note {
 }
 
 /// The subject of a note.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum NoteKind {
     /// The context window of a model.
@@ -129,16 +120,6 @@ impl NoteKind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Window, Self::Unedited, Self::Settings, Self::Forms, Self::Ledger];
 
-    /// The kind as it is stored.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-
-    /// The kind that is stored as this text; none if it is that of a later version.
-    pub(super) fn of_label(label: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.label().as_bytes() == label)
-    }
-
     /// What it is read with.
     pub fn group(self) -> NoteGroup {
         if self == Self::Ledger { NoteGroup::Ledger } else { NoteGroup::Fleet }
@@ -162,10 +143,5 @@ impl NoteGroup {
             Self::Fleet => 4096,
             Self::Ledger => 32_768,
         }
-    }
-
-    /// The group as it is stored, where each has its own place.
-    pub(super) fn label(self) -> &'static str {
-        self.into()
     }
 }

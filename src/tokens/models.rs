@@ -76,9 +76,9 @@ pub fn unaliased<'n>(settings: &'n [Settings], name: &'n str) -> &'n str {
     settings.iter().find_map(model).unwrap_or(name)
 }
 
-/// All that is known.
+/// All that is known of models.
 #[derive(Debug)]
-pub(super) struct Models {
+pub struct Models {
     settings: Vec<Settings>,
     /// What upstreams said, by the name that they gave it.
     learned: ArcSwap<HashMap<Arc<str>, usize>>,
@@ -161,17 +161,17 @@ impl Models {
     }
 
     /// What upstreams have said.
-    pub(super) fn learned(&self) -> Vec<(Arc<str>, usize)> {
+    pub fn learned(&self) -> Vec<(Arc<str>, usize)> {
         self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()
     }
 
     /// The model that a name is an alias of, or else the name itself.
-    pub(super) fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
+    pub fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
         unaliased(&self.settings, name)
     }
 
     /// The facts about the model of this name.
-    pub(super) fn find(&self, name: &str) -> Model {
+    pub fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();
         if learned.is_empty() || model.window.is_some_and(|window| window.source == Source::Settings) {
@@ -211,7 +211,7 @@ impl Models {
     }
 
     /// All that is known, the first that fits a model first.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<Entry> {
         let entry = |source, pattern: &dyn ToString, window, encoding| Entry {
             pattern: pattern.to_string(),
             window,
@@ -228,7 +228,8 @@ impl Models {
         settings.chain(learned).chain(known).collect()
     }
 
-    pub(super) fn learn(&self, name: &str, window: usize) {
+    /// Remembers what an upstream said about a model. The settings win over it, and it wins over what is built in.
+    pub fn learn(&self, name: &str, window: usize) {
         let already = self.learned.load();
         let full = already.len() >= MAX_LEARNED && !already.contains_key(name);
         if window == 0 || full || already.get(name) == Some(&window) {

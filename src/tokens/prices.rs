@@ -1,6 +1,7 @@
 //! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
 //! and all of them in dollars.
 
+use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -240,16 +241,17 @@ fn built_in(model: &str, upstream: &str) -> (Price, Price) {
 
 /// Whether a host is this machine, or one of the same network.
 fn is_local(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    let ends = [".localhost", ".local", ".internal"];
-    if host == "localhost" || host == "::1" || ends.iter().any(|end| host.ends_with(end)) {
-        return true;
-    }
-    let parts: Option<Vec<_>> = host.split('.').map(|part| part.parse::<u8>().ok()).collect();
-    match parts.as_deref() {
-        Some([127 | 10, _, _, _] | [192, 168, _, _] | [172, 16..=31, _, _] | [169, 254, _, _]) => true,
-        _ => host.contains(':') && (host.starts_with("fc") || host.starts_with("fd")),
-    }
+    let name = host.to_ascii_lowercase();
+    let ends = || [".localhost", ".local", ".internal"].iter().any(|end| name.ends_with(end));
+    is_local_address(host).unwrap_or_else(|| name == "localhost" || ends())
+}
+
+/// The same of an address; `None` for a name.
+pub(crate) fn is_local_address(host: &str) -> Option<bool> {
+    Some(match host.trim_matches(['[', ']']).parse().ok()? {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    })
 }
 
 #[cfg(test)]

@@ -62,10 +62,10 @@ fn of_a_text_that_was_counted_no_beginning_is_tokenised() {
 #[test]
 fn a_window_is_told_with_its_source() {
     let meter = Meter::new(&Settings::default(), &[]);
-    meter.learn_window("theirs", 7000);
-    let window = meter.model("theirs").window;
+    meter.models().learn("theirs", 7000);
+    let window = meter.models().find("theirs").window;
     assert_eq!(window, Some(models::Sourced { value: 7000, source: models::Source::Upstream }));
-    assert_eq!(meter.model("nobody-knows").window, None);
+    assert_eq!(meter.models().find("nobody-knows").window, None);
 }
 
 #[test]

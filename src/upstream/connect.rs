@@ -49,6 +49,9 @@ pub enum ConnectorError {
     /// The key cannot sign requests.
     #[error(transparent)]
     Key(#[from] super::sigv4::InvalidAwsKey),
+    /// The URL cannot be used.
+    #[error(transparent)]
+    Url(#[from] super::target::BaseUrlError),
 }
 
 /// A connection, perhaps without its TLS.

@@ -8,7 +8,6 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use tokio::time::timeout;
 
 use super::connect::{ConnectorError, Proxies};
-use super::target::BaseUrlError;
 use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind};
 use crate::body::{self, RequestBody};
 use crate::events::WebhookUrl;
@@ -26,24 +25,13 @@ pub enum PostError {
     Send(#[source] UpstreamError),
 }
 
-/// Why the client for posts could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum PostClientError {
-    /// The URL has no host.
-    #[error(transparent)]
-    Url(#[from] BaseUrlError),
-    /// No connection can be set up.
-    #[error(transparent)]
-    Connector(#[from] ConnectorError),
-}
-
 /// How long an answer's body is read and discarded, so that the connection can be reused.
 const MAX_DISCARD: Duration = Duration::from_secs(1);
 
 /// The client for posts to one URL.
-pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, PostClientError> {
+pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, ConnectorError> {
     let settings = Settings { url: url.origin().parse()?, connect_timeout, ..Settings::default() };
-    Ok(Upstream::new(&settings, proxies, None)?)
+    Upstream::new(&settings, proxies, None)
 }
 
 /// A request that posts JSON in abridge's name.

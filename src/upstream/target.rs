@@ -1,7 +1,5 @@
 //! The upstream's base URL, how a client's path is joined to it, and the header fields that the settings add.
 
-use std::cmp::Ordering;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -10,6 +8,8 @@ use http::header::AUTHORIZATION;
 use http::uri::{Authority, PathAndQuery};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
+
+use crate::tokens::prices::is_local_address;
 
 /// The base URL of an upstream: `http://` or `https://`, a host, and perhaps a path; no query and no user.
 #[derive(Clone, Debug, derive_more::Display, Eq, PartialEq, SmartDefault)]
@@ -25,9 +25,9 @@ pub struct BaseUrl(
 )]
 pub struct BaseUrlError;
 
-/// A header's name, as `proxy.toml` gives it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HeaderName(pub(crate) http::HeaderName);
+/// A header's name, as `proxy.toml` gives it, in lower case. Settings are printed in its alphabetical order.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct HeaderName(pub(crate) String);
 
 /// A header's value, which may be a secret: it is never printed.
 #[derive(Clone, derive_more::Debug, Eq, PartialEq)]
@@ -60,12 +60,9 @@ impl BaseUrl {
 
     /// Whether this machine or its own network serves it: by the address, or by a name that public hosts do not have.
     pub fn is_local(&self) -> bool {
-        let host = self.host().trim_matches(['[', ']']);
-        match host.parse() {
-            Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-            Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
-            Err(_) => !host.contains('.') || [".local", ".internal"].iter().any(|end| host.ends_with(end)),
-        }
+        let host = self.host();
+        let ends = || [".local", ".internal"].iter().any(|end| host.ends_with(end));
+        is_local_address(host).unwrap_or_else(|| !host.contains('.') || ends())
     }
 
     /// The value of `host` in requests. A port that is the scheme's own is left out.
@@ -189,29 +186,11 @@ impl Serialize for BaseUrl {
 
 // === impl HeaderName ===
 
-impl Ord for HeaderName {
-    /// Alphabetical, because settings are printed in order.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.as_str().cmp(other.0.as_str())
-    }
-}
-
-impl PartialOrd for HeaderName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 impl<'de> Deserialize<'de> for HeaderName {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map(Self).map_err(|_| de::Error::custom(format_args!("{text:?} is not a header name")))
-    }
-}
-
-impl Serialize for HeaderName {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.0.as_str())
+        let name = text.parse().map_err(|_| de::Error::custom(format_args!("{text:?} is not a header name")));
+        name.map(|name: http::HeaderName| Self(name.as_str().to_owned()))
     }
 }
 

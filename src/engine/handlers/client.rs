@@ -18,8 +18,8 @@ use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
 use crate::platform::sockets;
 use crate::upstream::Upstream;
-use crate::upstream::connect::Proxies;
-use crate::upstream::post::{PostClientError, json_post, post_client};
+use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::post::{json_post, post_client};
 
 /// Where a handler is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,7 +61,7 @@ pub enum HandlerError {
     Address(#[from] HandlerUrlError),
     /// No connection to it can be set up.
     #[error(transparent)]
-    Client(#[from] PostClientError),
+    Client(#[from] ConnectorError),
 }
 
 // === impl HandlerUrl ===

@@ -16,7 +16,7 @@ use crate::engine::disks::PersistError;
 use crate::payload::{ChainKey, Place};
 use crate::plan::SentNames;
 use crate::planner::{ColdPassIndex, SentIndex};
-use crate::store::{Offered, Store};
+use crate::store::Store;
 use crate::summary::SummaryIndex;
 
 /// A fact that a name alone tells.
@@ -73,11 +73,10 @@ impl Summaries {
         fact: Bytes,
     ) -> Result<Option<Bytes>, PersistError> {
         let settling = |store: Arc<dyn Store>| async move {
-            if let Some(stored) = store.whole_summary(place.beginning).await? {
-                return Ok(stored);
-            }
-            let offered = store.offer_summary(place, fact.clone()).await?;
-            Ok(if let Offered::Theirs(theirs) = offered { theirs } else { fact })
+            Ok(match store.whole_summary(place.beginning).await? {
+                Some(stored) => stored,
+                None => store.offer_summary(place, fact.clone()).await?.unwrap_or(fact),
+            })
         };
         self.disks.ask(settling).await
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{Status, Statuses, Summaries};
@@ -45,11 +44,6 @@ impl Summaries {
     /// Whether other processes use the store too.
     pub(in crate::engine) fn is_shared(&self) -> bool {
         self.disks.store.as_deref().is_some_and(|store| store.shared().is_some())
-    }
-
-    /// Looks up what all processes know of a conversation, under each of its roots.
-    pub(in crate::engine) async fn look_all(&self, roots: &[ChainKey]) {
-        join_all(roots.iter().map(|root| self.look(*root))).await;
     }
 
     /// Looks up what all processes know of a conversation. If that fails, what this process knows is used.

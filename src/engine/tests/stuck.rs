@@ -9,8 +9,7 @@ use bytes::Bytes;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{
-    self, Clock, Note, NoteGroup, Offered, Page, PageQuery, PayloadInfo, Stats, Store, StoreError, SweepResult,
-    Verified,
+    self, Clock, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, Store, StoreError, SweepResult, Verified,
 };
 
 /// A store whose disk does not answer; of summaries, unless it is told to, and then after this time.
@@ -52,7 +51,7 @@ impl Store for Stuck {
         self.0.touch(keys).await
     }
 
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Option<Bytes>, StoreError> {
         self.answers().await;
         self.0.offer_summary(place, summary).await
     }

@@ -62,7 +62,7 @@ impl Proxy {
         let RequestHead { dialect, caller, .. } = *head;
         let text = decoded.clone()?;
         let place = RequestPlace { dialect, text, caller, kept: Arc::clone(&self.engine.kept_recalls) };
-        let chain = || self.engine.chain(caller, SCOPE);
+        let chain = || self.engine.keys.chain(caller, SCOPE);
         if !place.kept.may_have(caller, || mark(chain())).await {
             return Some(place);
         }

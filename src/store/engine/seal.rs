@@ -96,7 +96,7 @@ impl Seal {
     pub(super) fn seal(&self, name: &Name, body: Vec<u8>) -> EngineResult<Vec<u8>> {
         match self.rings.first() {
             None => Ok(body),
-            Some(ring) => ring.seal(name, &body).map_err(|Unspecified| EngineError::TooLong),
+            Some(ring) => ring.seal(name, body).map_err(|Unspecified| EngineError::TooLong),
         }
     }
 
@@ -158,18 +158,12 @@ impl Ring {
         u64::from_be_bytes(mask.as_bytes().first_chunk().copied().unwrap_or_default()).into()
     }
 
-    fn seal(&self, name: &Name, body: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    fn seal(&self, name: &Name, mut body: Vec<u8>) -> Result<Vec<u8>, Unspecified> {
         let BodyKeys { cipher, nonces } = self.keys(name)?;
         let nonce: [u8; NONCE_LEN] =
-            blake3::keyed_hash(&nonces, body).as_bytes().first_chunk().copied().unwrap_or_default();
-        let head = [&[SEALED][..], &self.id, &nonce].concat();
-        let mut sealed = Vec::with_capacity(head.len() + body.len() + CHACHA20_POLY1305.tag_len());
-        sealed.extend(&head);
-        sealed.extend(body);
-        let (_, text) = sealed.split_at_mut_checked(head.len()).ok_or(Unspecified)?;
-        let tag = cipher.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), text)?;
-        sealed.extend(tag.as_ref());
-        Ok(sealed)
+            blake3::keyed_hash(&nonces, &body).as_bytes().first_chunk().copied().unwrap_or_default();
+        cipher.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut body)?;
+        Ok([&[SEALED][..], &self.id, &nonce, &body].concat())
     }
 
     /// Decrypts what comes after the id.

@@ -192,7 +192,7 @@ fn over_quota(rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>, quota: 
 /// Stores a note, whose value is encoded, in place of the one with its kind and key.
 pub(super) fn put_note(db: &Database, Note { kind, key, value }: &Note, until: Time) -> Outcome<()> {
     write(db, |transaction| {
-        transaction.open_table(NOTES)?.insert((kind.label(), *key.as_bytes()), (until.0, &**value))?;
+        transaction.open_table(NOTES)?.insert((<&str>::from(kind), *key.as_bytes()), (until.0, &**value))?;
         Ok(())
     })
 }
@@ -202,7 +202,7 @@ pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<(
     let mut all = Vec::new();
     let Some(notes) = existing(&db.begin_read()?, NOTES)? else { return Ok(all) };
     for kind in NoteKind::of(group) {
-        for row in notes.range((kind.label(), [0; 16])..=(kind.label(), [u8::MAX; 16]))? {
+        for row in notes.range((<&str>::from(kind), [0; 16])..=(<&str>::from(kind), [u8::MAX; 16]))? {
             let (name, row) = row?;
             let (key, (until, frame)) = (ChainKey::from_bytes(name.value().1), row.value());
             if until > now.0 {

@@ -3,16 +3,15 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use ::redb::{Error, ReadOnlyDatabase};
-use memchr::memmem;
 
 use super::file::{Secret, unwound};
 use super::{RedbStore, whole};
 use crate::payload::{Lifetime, Payload, Place};
-use crate::store::codec::{self, HEAD_LEN, Name};
+use crate::store::codec::{self, HEAD_LEN, MAGIC, Name};
 use crate::store::{Store as _, StoreError};
 
 /// The counts of a salvage.
@@ -42,16 +41,12 @@ pub enum SalvageError {
 
 /// The frames of a file, in file order.
 struct Frames {
-    file: File,
-    len: u64,
-    at: u64,
-    window: Vec<u8>,
-    window_at: u64,
+    file: BufReader<File>,
     /// Longer frames are passed over.
     most: usize,
 }
 
-/// How many bytes are searched at a time.
+/// How many bytes are read at a time.
 const WINDOW: usize = 1 << 20;
 
 /// Payloads are written when there are so many bytes of them.
@@ -111,45 +106,30 @@ fn stored(path: &Path) -> Result<Option<HashSet<Name>>, SalvageError> {
 
 impl Frames {
     fn open(path: &Path, most: usize) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Self { file, len, at: 0, window: Vec::new(), window_at: 0, most })
+        Ok(Self { file: BufReader::with_capacity(WINDOW, File::open(path)?), most })
     }
 
     /// The next frame that is whole.
     fn next(&mut self) -> io::Result<Option<(Name, Payload)>> {
-        while self.len.saturating_sub(self.at) >= HEAD_LEN as u64 {
-            let bytes = self.bytes(HEAD_LEN)?;
-            let (n_bytes, magic) = (bytes.len(), memmem::find(bytes, &codec::MAGIC));
-            let Some(found) = magic else {
-                // What begins at the end of the window is found in the next one.
-                self.at += (n_bytes + 1).saturating_sub(HEAD_LEN).max(1) as u64;
-                continue;
-            };
-            self.at += found as u64;
-            let announced = codec::announced(self.bytes(HEAD_LEN)?).filter(|len| *len <= self.most);
-            if let Some(len) = announced.filter(|len| *len as u64 <= self.len.saturating_sub(self.at))
-                && let Some(frame) = codec::decode_found(self.bytes(len)?)
-            {
-                self.at += len as u64;
-                return Ok(Some(frame));
+        let [first, ..] = MAGIC;
+        let mut frame = Vec::new();
+        while self.file.skip_until(first)? > 0 {
+            frame.clear();
+            frame.push(first);
+            self.read_up_to(HEAD_LEN, &mut frame)?;
+            if let Some(len) = codec::announced(&frame).filter(|len| *len <= self.most) {
+                self.read_up_to(len, &mut frame)?;
+                if let Some(found) = codec::decode_found(&frame) {
+                    return Ok(Some(found));
+                }
             }
-            self.at += 1;
+            self.file.seek_relative(1 - i64::try_from(frame.len()).unwrap_or(i64::MAX))?;
         }
         Ok(None)
     }
 
-    /// The bytes from here on: so many or more, or as many as there are.
-    fn bytes(&mut self, n: usize) -> io::Result<&[u8]> {
-        let n = n.min(usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX));
-        let start = self.at.checked_sub(self.window_at).and_then(|start| usize::try_from(start).ok());
-        let start = start.filter(|start| self.window.len() >= start.saturating_add(n));
-        if start.is_none() {
-            self.file.seek(SeekFrom::Start(self.at))?;
-            self.window.clear();
-            (&self.file).take(n.max(WINDOW) as u64).read_to_end(&mut self.window)?;
-            self.window_at = self.at;
-        }
-        Ok(self.window.get(start.unwrap_or(0)..).unwrap_or_default())
+    /// Reads on until the frame has so many bytes, or the file ends.
+    fn read_up_to(&mut self, len: usize, frame: &mut Vec<u8>) -> io::Result<usize> {
+        (&mut self.file).take(len.saturating_sub(frame.len()) as u64).read_to_end(frame)
     }
 }

@@ -105,7 +105,7 @@ pub(super) fn verify(db: &Database) -> Outcome<Verified> {
         let (name, row) = row?;
         let (label, key) = name.value();
         // Kinds of a later version are left out.
-        if let Some(kind) = NoteKind::of_label(label.as_bytes()) {
+        if let Ok(kind) = label.parse::<NoteKind>() {
             let name = Name::of_note(kind, ChainKey::from_bytes(key));
             verified.count(name, decode(&name, row.value().1).err());
         }

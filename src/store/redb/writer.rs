@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::redb::{Database, Error};
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::Name;
 use crate::store::time::Expiry;
-use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, StoreResult, Time};
+use crate::store::{Note, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
 mod maintenance;
@@ -130,14 +131,14 @@ impl Writer {
         }
     }
 
-    pub(super) fn offer_summary(&mut self, beginning: ChainKey, frame: &[u8]) -> StoreResult<Offered> {
+    pub(super) fn offer_summary(&mut self, beginning: ChainKey, frame: &[u8]) -> StoreResult<Option<Bytes>> {
         self.check()?;
         let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, frame, now))?;
         if let Some(theirs) = theirs {
-            return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
+            return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Some);
         }
         self.note_commit(frame.len(), 0);
-        Ok(Offered::Stored)
+        Ok(None)
     }
 
     pub(super) fn put_inspected(&mut self, id: &str, frame: &[u8], most: usize) -> StoreResult<()> {

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use crate::payload::{Caller, ChainKey, Keys, Lifetime, MediaType, Payload, PayloadKey, Place};
-use crate::store::{
-    Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time,
-};
+use crate::store::{Clock, IN_USE, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
 use crate::units::{ByteSize, Period};
 
 pub mod damage;
@@ -314,10 +312,10 @@ async fn keeps_summaries((store, clock): (impl Store, TestClock)) {
     assert_eq!(store.summaries().await.unwrap(), []);
     let long = Bytes::from("a summary ".repeat(1000));
     for (n, summary) in [(1, dense(1, 3_000)), (2, long.clone()), (3, dense(3, 10))] {
-        assert_eq!(store.offer_summary(place(n), summary).await.unwrap(), Offered::Stored);
+        assert_eq!(store.offer_summary(place(n), summary).await.unwrap(), None);
     }
     let later = store.offer_summary(place(1), Bytes::from_static(b"later")).await.unwrap();
-    assert_eq!(later, Offered::Theirs(dense(1, 3_000)));
+    assert_eq!(later, Some(dense(1, 3_000)));
     assert_eq!(store.summary(beginning(1)).await.unwrap(), Some(dense(1, 3_000)), "the first one");
     assert_eq!(store.summary(beginning(2)).await.unwrap(), Some(long));
     let mut all = store.summaries().await.unwrap();

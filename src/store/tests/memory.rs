@@ -13,8 +13,8 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::codec::{Name, Unreadable, check, decode, encode};
 use crate::store::time::Expiry;
 use crate::store::{
-    Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings,
-    SharedStore, Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
+    Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 
 mod exchange;
@@ -165,19 +165,19 @@ impl Store for MemoryStore {
         .await
     }
 
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Option<Bytes>, StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let name = Name::of_summary(place.beginning);
             if let Some((theirs, _)) = inner.summaries.get(&place.beginning)
                 && let Ok(theirs) = decode(&name, theirs)
             {
-                return Offered::Theirs(theirs.bytes());
+                return Some(theirs.bytes());
             }
             inner.summaries.insert(place.beginning, (encode(&name, &summary.into()).into(), now));
             inner.exchange.claims.remove(&place.beginning);
             inner.exchange.roots.insert(place.beginning, place.root);
             inner.stats.commits += 1;
-            Offered::Stored
+            None
         })
         .await
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{DAY, PutAll as _, TestClock, dense, key, place};
 use crate::payload::{ChainKey, Lifetime};
 use crate::store::shared::{Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
-use crate::store::{Clock, Offered, Settings, SharedStore};
+use crate::store::{Clock, Settings, SharedStore};
 
 /// Two stores over one engine, and its clock.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ async fn of_two_offers_one_wins<S: SharedStore>(Pair { one, other, .. }: Pair<S>
         let offers =
             tokio::try_join!(one.offer_summary(place(n), mine.clone()), other.offer_summary(place(n), theirs.clone()));
         let winner = match offers.unwrap() {
-            (Offered::Stored, Offered::Theirs(winner)) if winner == mine => mine,
-            (Offered::Theirs(winner), Offered::Stored) if winner == theirs => theirs,
+            (None, Some(winner)) if winner == mine => mine,
+            (Some(winner), None) if winner == theirs => theirs,
             wrong => unreachable!("{n}: {wrong:?}"),
         };
         for store in [&one, &other] {
@@ -110,7 +110,7 @@ async fn of_many_claims_one_leads<S: SharedStore>(Pair { one, other, .. }: Pair<
         let underway = other.look(place(n).root).await.unwrap();
         let of_n = underway.iter().find(|seen| seen.beginning == place(n).beginning).unwrap();
         assert!(matches!(of_n.state, SeenState::UnderWay(left) if left == claimant(1).lease), "{of_n:?}");
-        assert_eq!(one.offer_summary(place(n), dense(n, 100)).await.unwrap(), Offered::Stored);
+        assert_eq!(one.offer_summary(place(n), dense(n, 100)).await.unwrap(), None);
         assert_eq!(other.claim(place(n), claimant(other_token)).await.unwrap(), Some(SeenState::Stored));
         assert!(other.look(place(n).root).await.unwrap().contains(&seen(n, SeenState::Stored)));
     }
@@ -129,8 +129,8 @@ async fn a_lease_that_is_not_renewed_ends<S: SharedStore>(Pair { one, other, clo
         "it came too late"
     );
     // Its summary is offered all the same, and used.
-    assert_eq!(one.offer_summary(place(1), dense(1, 100)).await.unwrap(), Offered::Stored);
-    assert_eq!(other.offer_summary(place(1), dense(2, 100)).await.unwrap(), Offered::Theirs(dense(1, 100)));
+    assert_eq!(one.offer_summary(place(1), dense(1, 100)).await.unwrap(), None);
+    assert_eq!(other.offer_summary(place(1), dense(2, 100)).await.unwrap(), Some(dense(1, 100)));
     // Given back, it is free at once.
     assert_eq!(one.claim(place(2), claimant(1)).await.unwrap(), None);
     one.release(place(2), claimant(1), None).await.unwrap();
