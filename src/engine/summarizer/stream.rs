@@ -1,8 +1,11 @@
 //! Reads a whole answer to a summary call, streamed or not, within limits.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use eventsource_stream::Eventsource;
+use futures_util::{FutureExt, StreamExt, stream};
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -11,7 +14,6 @@ use tokio::time::timeout;
 use crate::body::encoding::is_of_type;
 use crate::dialect::{Answer, Dialect, InvalidAnswer};
 use crate::raw;
-use crate::relay::event_splitter::{self, EventSplitter};
 use crate::relay::outline::Line;
 
 /// Why an answer could not be read.
@@ -134,20 +136,21 @@ fn add(data: &str, dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Rea
     }
 }
 
-/// Reads an answer out of the events of a stream.
+/// Reads an answer out of the events of a stream. The event parser panics at a byte order mark and hangs at bytes that are not
+/// UTF-8, so it is given whole events without either.
 struct EventReader<'d> {
     dialect: &'d dyn Dialect,
     answer: Answer,
     /// The line that has not ended yet.
     line: Line,
-    /// The lines that have ended.
-    events: EventSplitter,
+    /// The lines of the event that has not ended yet.
+    event: String,
 }
 
 impl<'d> EventReader<'d> {
     fn new(dialect: &'d dyn Dialect) -> Self {
-        let (answer, line, events) = (Answer::with_text(), Line::default(), EventSplitter::default());
-        Self { dialect, answer, line, events }
+        let (answer, line) = (Answer::with_text(), Line::default());
+        Self { dialect, answer, line, event: String::new() }
     }
 
     /// Reads the events that end in `bytes`. True if the answer is complete.
@@ -169,14 +172,22 @@ impl<'d> EventReader<'d> {
         if is_outline && !self.dialect.may_be_outlined(text.strip_prefix("data:").unwrap_or_default().as_bytes()) {
             return Err(ReadError::TooLong);
         }
-        self.events.push(text.as_bytes());
-        while let Some(event) = self.events.next_event() {
-            let data = event_splitter::data(&event);
-            if data.is_empty() {
-                continue;
-            }
-            self.answer.is_error |= event_splitter::field(&event, b"event:") == b"error";
-            add(str::from_utf8(&data).map_err(|_| ReadError::NotText)?, self.dialect, &mut self.answer)?;
+        let is_empty = text.trim_end_matches(['\r', '\n']).is_empty();
+        self.event += text;
+        if is_empty { self.end_event() } else { Ok(false) }
+    }
+
+    /// Reads an event that has ended.
+    fn end_event(&mut self) -> Result<bool, ReadError> {
+        let text = std::mem::take(&mut self.event);
+        // A line at a time: the time of the parser grows with the square of what it has not yet parsed.
+        let lines = text.split_inclusive(['\r', '\n']).map(Ok::<_, Infallible>);
+        let mut events = stream::iter(lines).eventsource();
+        // Few servers end lines with a carriage return alone; with these, all events come as one.
+        while let Some(Some(event)) = events.next().now_or_never() {
+            let event = event.map_err(|_| ReadError::NotText)?;
+            self.answer.is_error |= event.event == "error";
+            add(&event.data, self.dialect, &mut self.answer)?;
             if self.answer.is_complete {
                 return Ok(true);
             }
