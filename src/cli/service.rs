@@ -110,9 +110,8 @@ fn text(path: PathBuf) -> anyhow::Result<String> {
 }
 
 fn unit_path(sources: &Sources) -> anyhow::Result<PathBuf> {
-    let variables = &sources.variables;
-    let home = variables.home()?.ok_or(MissingError::Home)?;
-    Ok(variables.folder("XDG_CONFIG_HOME", &home, ".config")?.join("systemd/user").join(UNIT))
+    let folder = sources.variables.folder("XDG_CONFIG_HOME", ".config")?.ok_or(MissingError::Home)?;
+    Ok(folder.join("systemd/user").join(UNIT))
 }
 
 /// The unit of a service that runs this command.
