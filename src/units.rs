@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
+use chrono::DateTime;
 use serde::de::{self, IntoDeserializer as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -251,39 +252,10 @@ pub fn div_rounded(n: u128, by: u64) -> u128 {
     (n + by / 2) / by
 }
 
-// === days ===
-
-/// The days from 1 March of the year 0, from which years of equal parts are counted, to 1970-01-01.
-const DAYS_BEFORE_1970: u64 = 719_468;
-
-/// The day of a date in UTC, in days since 1970-01-01; `None` before that and after 9999, and if it is not a date.
-pub fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
-    if year > 9999 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // In years that begin in March, the leap day is the last day.
-    let (year, month) = if month < 3 { (year.checked_sub(1)?, month + 9) } else { (year, month - 3) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
-    days.checked_sub(DAYS_BEFORE_1970)
-}
-
 /// A time in seconds since 1970 as `20261128T235959Z`.
 pub fn utc_timestamp(seconds: u64) -> String {
-    let ((year, month, day), of_day) = (date_of_day(seconds / 86_400), seconds % 86_400);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-/// The year, the month and the day of a day in days since 1970-01-01, in UTC.
-pub fn date_of_day(day: u64) -> (u64, u64, u64) {
-    // In cycles of 400 years.
-    let days = day + DAYS_BEFORE_1970;
-    let of_cycle = days % 146_097;
-    let of_year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
-    let day = of_cycle - (365 * of_year + of_year / 4 - of_year / 100);
-    let month = (5 * day + 2) / 153;
-    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    (of_year + days / 146_097 * 400 + u64::from(month <= 2), month, date)
+    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    time.unwrap_or_default().format("%Y%m%dT%H%M%SZ").to_string()
 }
 
 #[cfg(test)]

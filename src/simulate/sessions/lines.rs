@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 
+use chrono::DateTime;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
-use crate::units::day_of_date;
 
 /// The longest line that is read, in bytes. Images in base64 are in the lines.
 pub(super) const MAX_LINE: u64 = 32 << 20;
@@ -46,10 +46,7 @@ impl Tokens {
 
 /// The seconds since 1970 of a moment in UTC, as `2026-01-31T12:00:00.5Z`.
 pub(super) fn seconds(text: &str) -> Option<i64> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
-    let day = day_of_date(number(0, 4)?, number(5, 7)?, number(8, 10)?)?;
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    i64::try_from(day * 86_400 + hour * 3600 + minute * 60 + second).ok()
+    DateTime::parse_from_rfc3339(text).ok().map(|moment| moment.timestamp())
 }
 
 /// All bytes of a file, within a limit.
