@@ -8,8 +8,9 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{BYTE_ORDER_MARK, edit, jsonc};
-use crate::cli::{ANTHROPIC, CHATGPT, section};
+use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, MissingError, Sources, Variables, read_text};
+use crate::template::section;
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
 
