@@ -195,8 +195,8 @@ fn label(x: f64, y: f64, anchor: &str, text: &str) -> String {
 }
 
 fn polyline(class: &str, points: impl Iterator<Item = (f64, f64)>) -> String {
-    let points: String = points.map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
-    part("polyline", &[("class", &class), ("points", &points)])
+    let points: Vec<_> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    part("polyline", &[("class", &class), ("points", &points.join(" "))])
 }
 
 fn colour(n: usize) -> String {
