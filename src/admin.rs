@@ -13,7 +13,7 @@ pub mod page;
 mod recall;
 
 pub(crate) use recall::{RETRY_SECONDS, RecallError, Recalled, parse_query, percent_decoded};
-pub use recall::{RecallHandler, Requester};
+pub use recall::{Reader, RecallHandler, Requester};
 
 /// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";

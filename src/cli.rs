@@ -16,6 +16,7 @@ use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
 use crate::server::tls::TlsError;
 use crate::store::{OpenError, StoreError, engine};
+use crate::template::section;
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
@@ -239,12 +240,6 @@ fn shown() -> clap::Command {
         let examples = section(EXAMPLES, &name);
         with_flags_of(if examples.is_empty() { command } else { command.after_help(examples) }, &name)
     })
-}
-
-/// The text below a head `== name`, where several are in one file; empty without one.
-fn section(texts: &'static str, name: &str) -> &'static str {
-    let mut texts = texts.split("== ").filter_map(|text| text.split_once('\n'));
-    texts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
 }
 
 /// Hides the flags that do not act on the command of this name.

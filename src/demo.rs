@@ -1,10 +1,14 @@
 //! What `abridge demo` plays: a recorded session, which it writes in each wire format, and an upstream with a small window.
 #![expect(clippy::disallowed_types, reason = "it writes bodies of its own")]
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::simulate::{Transcript, TranscriptError};
+use crate::template::fill;
 use crate::upstream::routes::DialectName;
 
 mod upstream;
@@ -13,9 +17,6 @@ pub use upstream::{Refusal, Upstream, WINDOW_TOKENS, serve};
 
 /// The session, which is the same for everybody.
 const SESSION: &str = include_str!("../assets/demo.toml");
-
-/// The longest answer that the session asks for, in tokens; Messages requires a number.
-const MAX_TOKENS: usize = 512;
 
 /// A session of an agent.
 #[derive(Debug, Deserialize)]
@@ -27,6 +28,19 @@ pub struct Session {
     tools: Vec<Tool>,
     /// Its turns. Each is what one request adds to the request before it.
     pub turns: Vec<Turn>,
+    /// The wire formats, by the names of their dialects.
+    formats: BTreeMap<String, Format>,
+}
+
+/// The templates of a wire format.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Format {
+    body: String,
+    tool: String,
+    call: String,
+    result: String,
+    user: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,49 +81,29 @@ impl Session {
 
     /// The session in a wire format.
     pub fn transcript(&self, dialect: DialectName) -> Result<Transcript, TranscriptError> {
-        Transcript::new(self.body(dialect).to_string().into(), None)
+        let Self { model, instructions, tools, turns, formats } = self;
+        let format = formats.get(<&str>::from(dialect)).ok_or(TranscriptError::Empty)?;
+        let tools: Vec<_> = tools.iter().map(|tool| tool.definition(format)).collect();
+        let turns: Vec<_> =
+            turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), format)).collect();
+        let (model, instructions) = (json(model), json(instructions));
+        let (tools, turns) = (tools.join(","), turns.join(","));
+        let values: [(&str, &dyn Display); 4] =
+            [("model", &model), ("instructions", &instructions), ("tools", &tools), ("turns", &turns)];
+        Transcript::new(fill(&format.body, &values).into(), None)
     }
 
     /// The turn whose call has this id.
     pub fn turn_of(&self, call_id: &str) -> Option<&Turn> {
         self.turns.get(call_id.strip_prefix("call_")?.parse::<usize>().ok()?)
     }
-
-    fn body(&self, dialect: DialectName) -> Value {
-        let Self { model, instructions, .. } = self;
-        let turns = self.turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), dialect));
-        let tools: Vec<_> = self.tools.iter().map(|tool| tool.definition(dialect)).collect();
-        let is_chat = dialect == DialectName::ChatCompletions;
-        let system = is_chat.then(|| json!({"role": "system", "content": instructions}));
-        let messages: Vec<_> = system.into_iter().chain(turns).collect();
-        match dialect {
-            DialectName::ChatCompletions => json!({"model": model, "tools": tools, "messages": messages}),
-            DialectName::Responses => {
-                json!({"model": model, "store": false, "instructions": instructions, "tools": tools, "input": messages})
-            }
-            DialectName::Messages => {
-                json!({"model": model, "max_tokens": MAX_TOKENS, "system": instructions, "tools": tools, "messages": messages})
-            }
-            DialectName::Gemini => {
-                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": messages})
-            }
-        }
-    }
 }
 
 impl Tool {
-    fn definition(&self, dialect: DialectName) -> Value {
+    fn definition(&self, format: &Format) -> String {
         let Self { name, description, parameters } = self;
-        let function = json!({"name": name, "description": description, "parameters": parameters});
-        match (dialect, function) {
-            (DialectName::Responses, Value::Object(mut function)) => {
-                function.extend([("type".to_owned(), "function".into()), ("strict".to_owned(), false.into())]);
-                function.into()
-            }
-            (DialectName::Messages, _) => json!({"name": name, "description": description, "input_schema": parameters}),
-            (DialectName::Gemini, function) => json!({"functionDeclarations": [function]}),
-            (_, function) => json!({"type": "function", "function": function}),
-        }
+        let [name, description, parameters] = [json(name), json(description), json(parameters)];
+        fill(&format.tool, &[("name", &name), ("description", &description), ("parameters", &parameters)])
     }
 }
 
@@ -128,49 +122,28 @@ impl Turn {
     }
 
     /// Its messages or items.
-    fn elements(&self, id: &str, dialect: DialectName) -> Vec<Value> {
+    fn elements(&self, id: &str, format: &Format) -> Vec<String> {
         let Self { call, result, user, .. } = self;
-        let mut elements = Vec::new();
-        if let Some(Call { says, tool, arguments }) = call {
-            let written = Value::from(arguments.clone()).to_string();
-            match dialect {
-                DialectName::ChatCompletions => {
-                    let call = json!({"id": id, "type": "function", "function": {"name": tool, "arguments": written}});
-                    elements.push(json!({"role": "assistant", "content": says, "tool_calls": [call]}));
-                }
-                DialectName::Responses => elements.extend([
-                    json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": says}]}),
-                    json!({"type": "function_call", "call_id": id, "name": tool, "arguments": written}),
-                ]),
-                DialectName::Messages => {
-                    let call = json!({"type": "tool_use", "id": id, "name": tool, "input": arguments});
-                    elements.push(json!({"role": "assistant", "content": [{"type": "text", "text": says}, call]}));
-                }
-                DialectName::Gemini => {
-                    elements.push(json!({"role": "model", "parts": [{"text": says}, {"functionCall": {"id": id, "name": tool, "args": arguments}}]}));
-                }
-            }
-        }
-        elements.extend(result.as_ref().map(|text| match dialect {
-            DialectName::ChatCompletions => json!({"role": "tool", "tool_call_id": id, "content": text}),
-            DialectName::Responses => json!({"type": "function_call_output", "call_id": id, "output": text}),
-            DialectName::Messages => {
-                json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]})
-            }
-            DialectName::Gemini => {
-                json!({"role": "user", "parts": [{"functionResponse": {"id": id, "name": call.as_ref().map(|call| &call.tool), "response": {"output": text}}}]})
-            }
-        }));
-        elements.extend(user.as_ref().map(|text| match dialect {
-            DialectName::ChatCompletions => json!({"role": "user", "content": text}),
-            DialectName::Responses => {
-                json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
-            }
-            DialectName::Messages => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
-            DialectName::Gemini => json!({"role": "user", "parts": [{"text": text}]}),
-        }));
-        elements
+        let call = call.as_ref();
+        let arguments = json(&call.map(|call| &call.arguments));
+        let values: [(&str, &dyn Display); 7] = [
+            ("id", &json(id)),
+            ("says", &json(&call.map(|call| &call.says))),
+            ("tool", &json(&call.map(|call| &call.tool))),
+            ("written", &json(&arguments)),
+            ("arguments", &arguments),
+            ("result", &json(result)),
+            ("user", &json(user)),
+        ];
+        let templates =
+            [call.map(|_| &format.call), result.as_ref().map(|_| &format.result), user.as_ref().map(|_| &format.user)];
+        templates.into_iter().flatten().map(|template| fill(template, &values)).collect()
     }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    // Texts, and what was read from TOML, have a JSON form.
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -342,18 +342,8 @@ fn words(text: &str) -> Option<String> {
     while let Some(rest) = after_section(text) {
         text = rest.trim_start();
     }
-    let mut title = String::new();
-    for word in text.split_whitespace() {
-        if title.chars().count() >= MAX_TITLE {
-            break;
-        }
-        if !title.is_empty() {
-            title.push(' ');
-        }
-        title.extend(word.chars().take(MAX_TITLE));
-    }
-    let end = title.char_indices().nth(MAX_TITLE).map_or(title.len(), |(end, _)| end);
-    title.truncate(end);
+    let words = text.split_whitespace().take(MAX_TITLE).map(|word| word.chars().take(MAX_TITLE).collect::<String>());
+    let title: String = words.collect::<Vec<_>>().join(" ").chars().take(MAX_TITLE).collect();
     (!title.is_empty()).then_some(title)
 }
 

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chrono::NaiveDate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::held::Held;
 use crate::platform::since_1970;
 use crate::tokens::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars};
-use crate::units::utc;
 
 mod counterfactual;
 mod experiment;
@@ -235,7 +235,7 @@ pub fn today() -> u32 {
 
 /// A day as `2026-11-25`.
 pub fn date(day: u32) -> String {
-    utc(u64::from(day) * DAY, "%Y-%m-%d")
+    i32::try_from(day).ok().and_then(NaiveDate::from_epoch_days).unwrap_or_default().to_string()
 }
 
 // === impl Rows ===

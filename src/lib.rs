@@ -68,6 +68,7 @@ pub mod string_index;
 pub mod summary;
 pub mod tasks;
 pub mod telemetry;
+mod template;
 pub mod tokens;
 pub mod units;
 pub mod upstream;

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::DateTime;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::de::{self, IntoDeserializer as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number of bytes: a whole number and one of the units `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, such as
 /// `"64MiB"`. `kB`, `MB` and `GB` are powers of 1000.
@@ -168,7 +169,7 @@ fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
     format!("{}{name}", value / scale)
 }
 
-/// Reads a list of tables, or one table alone; `expected` says what it should hold where there is neither.
+/// Reads a list of tables or texts, or one alone; `expected` says what it should hold where there is neither.
 pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
     expected: &str,
@@ -180,6 +181,10 @@ pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![T::deserialize(text.into_deserializer())?])
         }
 
         fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Vec<T>, A::Error> {
@@ -247,17 +252,10 @@ pub fn div_rounded(n: u128, by: u64) -> u128 {
     (n + by / 2) / by
 }
 
-// === times ===
-
 /// A time in seconds since 1970 as `20261128T235959Z`.
 pub fn utc_timestamp(seconds: u64) -> String {
-    utc(seconds, "%Y%m%dT%H%M%SZ")
-}
-
-/// A time in seconds since 1970, in UTC, in a format of `strftime`.
-pub fn utc(seconds: u64, format: &str) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.unwrap_or_default().format(format).to_string()
+    time.unwrap_or_default().format("%Y%m%dT%H%M%SZ").to_string()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::recall::{RecallError, RecallHandler, Requester};
+use super::recall::{Reader, RecallError, RecallHandler, Requester};
 use super::text;
 use crate::events::Audience;
 use crate::payload::{Keys, handles_in};
@@ -214,7 +214,8 @@ impl Session {
         let handle = handles_in(&named).next_back().map(|handle| handle.to_string());
         let handle = handle.unwrap_or(named);
         let query = query(arguments);
-        let found = self.recalls.recall(&handle, &query, self.store.as_deref(), self.requester.clone()).await;
+        let reader = Reader { store: self.store.as_deref(), requester: self.requester.clone() };
+        let found = self.recalls.recall(&handle, &query, reader).await;
         let found = found.map_err(|RecallError(_, why)| why.trim_end().to_owned())?;
         if let Some(media) = found.media() {
             return shown(media.name(), &found.part.body);
@@ -247,13 +248,11 @@ impl Session {
             Some(text) => format!("grep={}", utf8_percent_encode(text, NON_ALPHANUMERIC)),
             None => format!("offset=0&limit={MAX_LINE_BYTES}"),
         };
-        let (handle, store) = (payload.key.to_string(), self.store.as_deref());
         // The handle is from a page of what the requester owns.
-        let reader = match self.requester {
-            Requester::Operator => Requester::Operator,
-            _ => Requester::Unrestricted,
-        };
-        let Ok(found) = self.recalls.recall(&handle, &query, store, reader).await else { return entry };
+        let is_operator = matches!(self.requester, Requester::Operator);
+        let requester = if is_operator { Requester::Operator } else { Requester::Unrestricted };
+        let reader = Reader { store: self.store.as_deref(), requester };
+        let Ok(found) = self.recalls.recall(&payload.key.to_string(), &query, reader).await else { return entry };
         let shown = String::from_utf8_lossy(&found.part.body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {

@@ -125,6 +125,15 @@ pub enum Requester {
     Unauthenticated,
 }
 
+/// Who recalls a payload, and from which store.
+#[derive(Clone, Debug)]
+pub struct Reader<'s> {
+    /// The store, unless it is off.
+    pub store: Option<&'s dyn Store>,
+    /// The rights.
+    pub requester: Requester,
+}
+
 /// How a recall was answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
@@ -176,26 +185,14 @@ impl RecallHandler {
     }
 
     /// Answers a recall.
-    pub async fn answer(
-        &self,
-        handle: &str,
-        query: &str,
-        store: Option<&dyn Store>,
-        requester: Requester,
-    ) -> Response<Full<Bytes>> {
-        let found = self.recall(handle, query, store, requester).await;
+    pub async fn answer(&self, handle: &str, query: &str, reader: Reader<'_>) -> Response<Full<Bytes>> {
+        let found = self.recall(handle, query, reader).await;
         found.map_or_else(RecallError::into_response, Recalled::into_response)
     }
 
     /// Reads a payload, or the part of it that the query asks for, and counts the outcome.
-    pub(crate) async fn recall(
-        &self,
-        handle: &str,
-        query: &str,
-        store: Option<&dyn Store>,
-        requester: Requester,
-    ) -> Result<Recalled, RecallError> {
-        let found = self.find(handle, query, store, requester).await;
+    pub(crate) async fn recall(&self, handle: &str, query: &str, reader: Reader<'_>) -> Result<Recalled, RecallError> {
+        let found = self.find(handle, query, reader).await;
         self.counts.count(match found.as_ref().map_or_else(|error| error.0, |_| StatusCode::OK) {
             StatusCode::OK => RecallOutcome::Found,
             StatusCode::NOT_FOUND => RecallOutcome::Unknown,
@@ -207,21 +204,16 @@ impl RecallHandler {
         found
     }
 
-    async fn find(
-        &self,
-        handle: &str,
-        query: &str,
-        store: Option<&dyn Store>,
-        requester: Requester,
-    ) -> Result<Recalled, RecallError> {
+    async fn find(&self, handle: &str, query: &str, reader: Reader<'_>) -> Result<Recalled, RecallError> {
+        let Reader { store, requester } = &reader;
         if matches!(requester, Requester::Unauthenticated) {
             return Err(RecallError(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED.into()));
         }
         let part = Selector::parse(query).ok_or(RecallError(StatusCode::BAD_REQUEST, USAGE.into()))?;
-        let places = self.places(&requester);
+        let places = self.places(requester);
         let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::busy(TOO_MANY))?;
-        let owners = if let Requester::Caller(owners) = &requester { Some(owners.clone()) } else { None };
-        let found = timeout(self.store_timeout, self.load(handle, store, requester));
+        let owners = if let Requester::Caller(owners) = requester { Some(owners.clone()) } else { None };
+        let found = timeout(self.store_timeout, self.load(handle, &reader));
         let found = found.await.unwrap_or_else(|_| Err(RecallError::busy(self.no_answer())));
         let lacks_store = || self.lacks_store || store.is_some_and(|store| store.notice().is_some());
         let (key, payload, mut lease) = found.map_err(|error| match error.0 {
@@ -243,18 +235,13 @@ impl RecallHandler {
     }
 
     /// Reads the whole payload that a caller's hash names.
-    pub(crate) async fn by_hash(
-        &self,
-        hash: &str,
-        store: Option<&dyn Store>,
-        requester: Requester,
-    ) -> Result<Recalled, RecallError> {
+    pub(crate) async fn by_hash(&self, hash: &str, reader: Reader<'_>) -> Result<Recalled, RecallError> {
         let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
-        let owners = if let Requester::Caller(owners) = &requester { owners.as_slice() } else { &[] };
+        let owners = if let Requester::Caller(owners) = &reader.requester { owners.as_slice() } else { &[] };
         let keys: Vec<_> = owners.iter().filter_map(named).collect();
         let mut found = Err(RecallError::unknown());
         for key in keys {
-            found = self.recall(&key.to_string(), "", store, requester.clone()).await;
+            found = self.recall(&key.to_string(), "", reader.clone()).await;
             if !matches!(&found, Err(RecallError(StatusCode::NOT_FOUND | StatusCode::GONE, _))) {
                 break;
             }
@@ -289,11 +276,10 @@ impl RecallHandler {
     async fn load(
         &self,
         handle: &str,
-        store: Option<&dyn Store>,
-        requester: Requester,
+        Reader { store, requester }: &Reader<'_>,
     ) -> Result<(PayloadKey, Payload, Lease), RecallError> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::unknown()) };
-        if let Requester::Caller(owners) = &requester
+        if let Requester::Caller(owners) = requester
             && !owners.iter().any(|owner| owner.keys.may_be_of(owner.caller, key))
         {
             return Err(RecallError::unknown());
@@ -301,7 +287,7 @@ impl RecallHandler {
         // The semaphore is never closed.
         let _permit = self.store_reads.acquire().await.ok();
         if let Some(payload) = store.load(key).await? {
-            let budget = &self.places(&requester).budget;
+            let budget = &self.places(requester).budget;
             let lease = budget.lease(payload.len()).ok_or_else(|| RecallError::busy(NO_BUDGET))?;
             return Ok((key, payload, lease));
         }

@@ -20,6 +20,7 @@ use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
 use crate::store::{Clock, RedbStore, Settings, Store};
 use crate::telemetry::Colour;
+use crate::template::fill;
 use crate::upstream::routes::DialectName;
 
 mod player;
@@ -98,24 +99,15 @@ pub fn run(
 async fn settings(folder: &Path, upstream: &Upstream, model: &str) -> anyhow::Result<Config> {
     let (file, store) = (folder.join("proxy.toml"), folder.join("store.redb"));
     RedbStore::create(&store, Settings::default(), Clock::system(), STORE_SECRET)?.close().await?;
-    let text = format!(
-        "\
-[server]
-listen = \"127.0.0.1:0\"
-[upstream]
-url = \"{}/v1\"
-[policy]
-edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
-[recall]
-public_url = \"{RECALL_URL}\"
-[[models]]
-match = \"{model}\"
-context_window = {WINDOW_TOKENS}
-[store]
-path = {:?}
-",
-        upstream.url,
-        store.display().to_string()
+    let text = fill(
+        include_str!("demo/proxy.toml"),
+        &[
+            ("upstream", &upstream.url),
+            ("recall", &RECALL_URL),
+            ("model", &model),
+            ("window", &WINDOW_TOKENS),
+            ("store", &format_args!("{:?}", store.display().to_string())),
+        ],
     );
     std::fs::write(&file, text)?;
     Config::load(&Sources { file: Some(file), ..Sources::default() })

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitStatus};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, ensure};
 
 use crate::cli::{Exit, print, print_error};
 use crate::config::{Config, MissingError, Sources};
@@ -37,9 +37,10 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
     if let Command::Install { print: true } = command {
         return print([unit(&serve_command(sources, config)?)]);
     }
-    if std::env::consts::OS != "linux" {
-        bail!("abridge service is for systemd; have the manager of services of this system run abridge serve");
-    }
+    ensure!(
+        std::env::consts::OS == "linux",
+        "abridge service is for systemd; have the manager of services of this system run abridge serve"
+    );
     let path = unit_path(sources)?;
     match command {
         Command::Install { .. } => install(&path, &serve_command(sources, config)?),
@@ -110,9 +111,8 @@ fn text(path: PathBuf) -> anyhow::Result<String> {
 }
 
 fn unit_path(sources: &Sources) -> anyhow::Result<PathBuf> {
-    let variables = &sources.variables;
-    let home = variables.home()?.ok_or(MissingError::Home)?;
-    Ok(variables.folder("XDG_CONFIG_HOME", &home, ".config")?.join("systemd/user").join(UNIT))
+    let folder = sources.variables.folder("XDG_CONFIG_HOME", ".config")?.ok_or(MissingError::Home)?;
+    Ok(folder.join("systemd/user").join(UNIT))
 }
 
 /// The unit of a service that runs this command.
@@ -129,9 +129,7 @@ fn unit(command: &[String]) -> String {
 
 fn execute(arguments: &[&str]) -> anyhow::Result<()> {
     let status = systemctl(arguments)?;
-    if !status.success() {
-        bail!("systemctl --user {} ended with {status}", arguments.join(" "));
-    }
+    ensure!(status.success(), "systemctl --user {} ended with {status}", arguments.join(" "));
     Ok(())
 }
 

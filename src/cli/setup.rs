@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, ensure};
 
 use crate::cli::diff::render::{DiffWriter, RenderOptions};
 use crate::cli::{Exit, print, refuse, wants_colour};
@@ -198,9 +198,11 @@ impl SettingsFile {
 
     /// Writes the text, and keeps the original.
     fn write(&self, text: &str) -> anyhow::Result<()> {
-        if self.original()?.is_some() {
-            bail!("it was set up before, as {} shows; take that back with --undo first", self.backup().display());
-        }
+        let before = self.backup().display();
+        ensure!(
+            self.original()?.is_none(),
+            "it was set up before, as {before} shows; take that back with --undo first"
+        );
         if self.path.exists() {
             // A file that cannot be written needs no backup, which would say that it was.
             fs::OpenOptions::new().append(true).open(&self.path).with_context(|| self.not_written())?;

@@ -114,7 +114,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         };
         config.models.splice(0..0, window.clone());
         // Where the settings say nothing.
-        let [read, write] = [args.cache_read, args.cache_write].map(|price| prices::Price::new(price?.ratio()));
+        let [read, write] = [args.cache_read, args.cache_write].map(|price| prices::Price::new(price?.value()));
         config.prices.push(prices::Settings { read, write, ..prices::Settings::default() });
         if policy == NO_EDITS || judged.is_some() {
             config.policy.edits.clear();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, ensure};
 use clap::Subcommand;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -270,12 +270,8 @@ async fn backup(
 async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     let own = || config.store.file(environment.state.as_deref());
     let from = args.from.clone().or_else(own).ok_or(MissingError::StorePath)?;
-    if !from.is_file() {
-        bail!("there is no file at {}", from.display());
-    }
-    if args.to.exists() {
-        bail!("{} exists; name a new file", args.to.display());
-    }
+    ensure!(from.is_file(), "there is no file at {}", from.display());
+    ensure!(!args.to.exists(), "{} exists; name a new file", args.to.display());
     let found = secret(&from);
     let (settings, clock) = (config.store.clone(), Clock::system());
     let to = match found {
@@ -301,20 +297,17 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             let file = open_file(path, config)?;
             options.fresh = Some(file.secret());
             let engine = open_engine(options).await?;
-            if engine.secret() != Some(file.secret()) {
-                bail!(
-                    "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
-                );
-            }
+            ensure!(
+                engine.secret() == Some(file.secret()),
+                "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
+            );
             copy(&file, &*engine).await?
         }
         (None, to) => {
             let path = to.as_deref().context("--from or --to")?;
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
-            if path.exists() {
-                bail!("{} exists; name a new file", path.display());
-            }
+            ensure!(!path.exists(), "{} exists; name a new file", path.display());
             copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
         }
     };
@@ -339,9 +332,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, u64
         let put = payloads.iter().map(|(key, payload)| (*key, payload.clone())).collect();
         to.put(put, Lifetime::Chained).await?;
         for (key, payload) in payloads {
-            if to.load(key).await?.as_ref() != Some(&payload) {
-                bail!("the copy of {key} differs");
-            }
+            ensure!(to.load(key).await?.as_ref() == Some(&payload), "the copy of {key} differs");
             copied.payloads += 1;
             copied.bytes += payload.len() as u64;
         }

@@ -122,29 +122,22 @@ impl Checker<'_> {
             self.within(&keys(path), period, least..=MAX_PERIOD)?;
         }
         let (body, buffered, most) = (server.max_body, server.max_buffered, ByteSize::mib(1 << 20));
-        if buffered > most {
-            let message = format!("{buffered} is out of range; allowed: at most {most}");
-            return self.refuse(&["server", "max_buffered"], message);
-        }
-        if body > buffered {
-            let message = format!(
-                "a body of {body} (server.max_body) does not fit into {buffered} (server.max_buffered); allowed: max_buffered at least as large"
-            );
-            return self.refuse_any(&[&["server", "max_body"], &["server", "max_buffered"]], message);
-        }
-        Ok(())
+        let range = format_args!("{buffered} is out of range; allowed: at most {most}");
+        self.ensure(buffered <= most, &["server", "max_buffered"], range)?;
+        let fit = format_args!(
+            "a body of {body} (server.max_body) does not fit into {buffered} (server.max_buffered); allowed: max_buffered at least as large"
+        );
+        self.ensure_any(body <= buffered, &[&["server", "max_body"], &["server", "max_buffered"]], fit)
     }
 
     fn compress(&self) -> Checked {
         let prefix = &self.config.compress.prefix;
         let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && prefix.parse::<PathAndQuery>().is_ok();
         let is_own = is_admin_path(prefix) || prefix.contains(['?', '#']);
-        if prefix.is_empty() || (is_path && !is_own) {
-            return Ok(());
-        }
         let allowed =
             "allowed: nothing, or a path that begins with \"/\" and does not end with one, not below /abridge";
-        self.refuse(&["compress", "prefix"], format!("{prefix:?} is not such a path; {allowed}"))
+        let message = format_args!("{prefix:?} is not such a path; {allowed}");
+        self.ensure(prefix.is_empty() || (is_path && !is_own), &["compress", "prefix"], message)
     }
 
     fn addresses(&self) -> Checked {
@@ -157,25 +150,23 @@ impl Checker<'_> {
             }
         }
         let fixed: Vec<_> = server.listen.0.iter().filter(|address| !has_free_port(address)).collect();
-        match repeated(&fixed) {
-            Some(address) => self.refuse(&["server", "listen"], format!("{address} is there twice; allowed: once")),
-            None => Ok(()),
-        }
+        repeated(&fixed).map_or(Ok(()), |address| {
+            self.refuse(&["server", "listen"], format_args!("{address} is there twice; allowed: once"))
+        })
     }
 
     fn admin(&self) -> Checked {
         let admin = &self.config.admin;
         self.variable_name(&["admin", "token_env"], admin.token_env.as_deref())?;
-        let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
-        if let Some(host) = admin.hosts.iter().find(|host| !is_host(host)) {
-            let message = format!("{host:?} is not a host; allowed: names and addresses without scheme, port or path");
-            return self.refuse(&["admin", "hosts"], message);
+        for host in &admin.hosts {
+            let is_host = host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
+            let allowed = "allowed: names and addresses without scheme, port or path";
+            self.ensure(is_host, &["admin", "hosts"], format_args!("{host:?} is not a host; {allowed}"))?;
         }
-        if let Some(origin) = admin.origins.iter().find(|origin| !is_origin(origin)) {
-            let message = format!(
-                "{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more"
-            );
-            return self.refuse(&["admin", "origins"], message);
+        for origin in &admin.origins {
+            let allowed = "allowed: http:// or https://, a host and perhaps a port, no more";
+            let message = format_args!("{origin:?} is not an origin; {allowed}");
+            self.ensure(is_origin(origin), &["admin", "origins"], message)?;
         }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {
             let message = match address {
@@ -195,107 +186,86 @@ impl Checker<'_> {
     fn tls(&self) -> Checked {
         let Some(tls) = &self.config.tls else { return Ok(()) };
         let files = [("cert", &tls.cert), ("key", &tls.key)];
-        let Some((missing, _)) = files.into_iter().find(|(_, path)| path.as_os_str().is_empty()) else {
-            return Ok(());
-        };
-        let message = format!("{missing:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
-        self.refuse_any(&[&["tls", missing], &["tls"]], message)
+        files.into_iter().try_for_each(|(key, path)| {
+            let message = format_args!("{key:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
+            self.ensure_any(!path.as_os_str().is_empty(), &[&["tls", key], &["tls"]], message)
+        })
     }
 
     fn store(&self) -> Checked {
         let store = &self.config.store;
-        if self.config.inspect.keep > 0 && !store.enabled {
-            let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
-            return self.refuse(&["inspect", "keep"], message);
-        }
-        if store.path.as_deref().is_some_and(|path| path.as_os_str().is_empty()) {
-            return self.refuse(&["store", "path"], "empty; allowed: the path of a file");
-        }
+        let (is_file, is_redis) = (store.engine == StoreEngine::File, store.engine == StoreEngine::Redis);
+        let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
+        self.ensure(self.config.inspect.keep == 0 || store.enabled, &["inspect", "keep"], message)?;
+        let has_name = store.path.as_deref().is_none_or(|path| !path.as_os_str().is_empty());
+        self.ensure(has_name, &["store", "path"], "empty; allowed: the path of a file")?;
         let names = [&store.url_env, &store.secret_env, &store.old_secrets_env];
         for (key, name) in ["url_env", "secret_env", "old_secrets_env"].into_iter().zip(names) {
             self.variable_name(&["store", key], name.as_deref())?;
-            if name.is_some() && store.engine == StoreEngine::File {
-                let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
-                return self.refuse(&["store", key], message);
-            }
+            let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
+            self.ensure(name.is_none() || !is_file, &["store", key], message)?;
         }
-        if store.seal && store.engine == StoreEngine::File {
-            let message = "on, and store.engine is \"file\", which is not encrypted; allowed: another engine, or a disk that encrypts";
-            return self.refuse(&["store", "seal"], message);
-        }
-        if store.replicas_acknowledge > 0 && store.engine != StoreEngine::Redis {
-            let message = "not 0, and store.engine is not \"redis\"; allowed: 0";
-            return self.refuse(&["store", "replicas_acknowledge"], message);
-        }
-        if store.engine == StoreEngine::File { Ok(()) } else { self.fleet() }
+        let message = "on, and store.engine is \"file\", which is not encrypted; allowed: another engine, or a disk that encrypts";
+        self.ensure(!store.seal || !is_file, &["store", "seal"], message)?;
+        let message = "not 0, and store.engine is not \"redis\"; allowed: 0";
+        self.ensure(store.replicas_acknowledge == 0 || is_redis, &["store", "replicas_acknowledge"], message)?;
+        if is_file { Ok(()) } else { self.fleet() }
     }
 
     /// What several processes need to send the same bytes, and what they cannot share.
     fn fleet(&self) -> Checked {
         let Config { store, recall, .. } = self.config;
-        let refuse =
-            |path: [&str; 2], message: &str| self.refuse_any(&[&path, &["store", "engine"]], message.to_owned());
-        if store.url_env.is_none() {
-            let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
-            return refuse(["store", "url_env"], message);
-        }
-        if store.old_secrets_env.is_some() && store.secret_env.is_none() {
-            let message = "set without store.secret_env; allowed: both, or neither";
-            return refuse(["store", "old_secrets_env"], message);
-        }
-        if store.seal && store.secret_env.is_none() {
-            let message =
-                "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
-            return refuse(["store", "seal"], message);
-        }
+        let ensure = |is_right, path: [&str; 2], message: &str| {
+            self.ensure_any(is_right, &[&path, &["store", "engine"]], message)
+        };
+        let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
+        ensure(store.url_env.is_some(), ["store", "url_env"], message)?;
+        let message = "set without store.secret_env; allowed: both, or neither";
+        ensure(store.old_secrets_env.is_none() || store.secret_env.is_some(), ["store", "old_secrets_env"], message)?;
+        let message = "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
+        ensure(!store.seal || store.secret_env.is_some(), ["store", "seal"], message)?;
         let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let namespace = store.namespace.as_deref();
-        if namespace.is_some_and(|name| name.is_empty() || name.len() > 32 || !name.chars().all(is_in_names)) {
-            let message = "not a part of a name; allowed: up to 32 lower-case letters, digits and _";
-            return refuse(["store", "namespace"], message);
-        }
-        if store.enabled && recall.public_url.is_none() {
-            let message = "recall.public_url is not set, and store.engine is not \"file\": the texts of each process would name its own address; allowed: the URL at which the agents' tools reach all processes";
-            return refuse(["recall", "public_url"], message);
-        }
-        for (key, is_file) in [("via", recall.via == Via::File), ("export_dir", recall.export_dir.is_some())] {
-            if is_file {
-                let message = "files are one machine's own, and store.engine is not \"file\"; allowed: texts that are read back over HTTP";
-                return refuse(["recall", key], message);
-            }
-        }
-        Ok(())
+        let is_name = |name: &str| (1..=32).contains(&name.len()) && name.chars().all(is_in_names);
+        let message = "not a part of a name; allowed: up to 32 lower-case letters, digits and _";
+        ensure(store.namespace.as_deref().is_none_or(is_name), ["store", "namespace"], message)?;
+        let message = "recall.public_url is not set, and store.engine is not \"file\": the texts of each process would name its own address; allowed: the URL at which the agents' tools reach all processes";
+        ensure(!store.enabled || recall.public_url.is_some(), ["recall", "public_url"], message)?;
+        let message = "files are one machine's own, and store.engine is not \"file\"; allowed: texts that are read back over HTTP";
+        ensure(recall.via != Via::File, ["recall", "via"], message)?;
+        ensure(recall.export_dir.is_none(), ["recall", "export_dir"], message)
     }
 
     /// Refuses a value that is out of its range.
     fn within<T: Copy + Display + PartialOrd>(&self, path: &[&str], value: T, range: RangeInclusive<T>) -> Checked {
-        if range.contains(&value) {
-            return Ok(());
-        }
-        let (least, most) = range.into_inner();
-        self.refuse(path, format!("{value} is out of range; allowed: {least} to {most}"))
+        let (least, most) = (range.start(), range.end());
+        let message = format_args!("{value} is out of range; allowed: {least} to {most}");
+        self.ensure(range.contains(&value), path, message)
     }
 
     /// Refuses a name that no environment variable has, and does not show it: the user may have written the key itself.
     fn variable_name(&self, path: &[&str], name: Option<&str>) -> Checked {
         let is_in_names = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name.is_none_or(|name| {
-            name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && name.chars().all(is_in_names)
-        }) {
-            return Ok(());
-        }
+        let is_name = |name: &str| name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(is_in_names);
         let message =
             "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
-        self.refuse(path, message)
+        self.ensure(name.is_none_or(is_name), path, message)
     }
 
-    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Checked {
-        self.refuse_any(&[path], message.into())
+    /// Refuses the value at a path unless it is right.
+    fn ensure(&self, is_right: bool, path: &[&str], message: impl Display) -> Checked {
+        self.ensure_any(is_right, &[path], message)
     }
 
-    /// Refuses the values at these paths, with the location of the first one that was written.
-    fn refuse_any(&self, paths: &[&[&str]], message: String) -> Checked {
+    /// Refuses the values at these paths unless they are right together, with the location of the first one that was written.
+    fn ensure_any(&self, is_right: bool, paths: &[&[&str]], message: impl Display) -> Checked {
+        if is_right {
+            return Ok(());
+        }
         let written = paths.iter().find(|path| self.written.get(path).is_some());
-        Err(self.written.error_at(written.or(paths.first()).copied().unwrap_or_default(), message))
+        Err(self.written.error_at(written.or(paths.first()).copied().unwrap_or_default(), message.to_string()))
+    }
+
+    fn refuse(&self, path: &[&str], message: impl Display) -> Checked {
+        self.ensure(false, path, message)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -87,9 +87,12 @@ impl Variables {
         state_folder(|name| self.path(name))
     }
 
-    /// The folder that a variable names, or else one below the user's folder.
-    pub fn folder(&self, name: &str, home: &Path, default: &str) -> Result<PathBuf, ConfigError> {
-        Ok(self.first_set(&[name])?.map_or_else(|| home.join(default), |(_, path)| path.into()))
+    /// The folder that a variable names, or else one below the user's folder, if that is known.
+    pub fn folder(&self, name: &str, below_home: &str) -> Result<Option<PathBuf>, ConfigError> {
+        match self.first_set(&[name])? {
+            Some((_, path)) => Ok(Some(path.into())),
+            None => Ok(self.home()?.map(|home| home.join(below_home))),
+        }
     }
 
     /// The path that a variable has, if it is set.

@@ -22,7 +22,7 @@ use super::{
     ClientRequest, ControlHeader, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers,
     inspection,
 };
-use crate::admin::{RETRY_SECONDS, Requester, json};
+use crate::admin::{RETRY_SECONDS, Reader, Requester, json};
 use crate::body::{Limits, read_up_to};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
@@ -228,7 +228,8 @@ impl Proxy {
         };
         let credential = tenant(&parts.headers, request.session_id.as_deref());
         let requester = Requester::caller(&self.engine.keys, &credential);
-        let found = self.recalls.by_hash(&request.hash, self.engine.store(), requester).await;
+        let reader = Reader { store: self.engine.store(), requester };
+        let found = self.recalls.by_hash(&request.hash, reader).await;
         let (status, written) = wire::original(&request.hash, found);
         let lease = self.limits.budget.lease(written.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(status, lease.hold(written));

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::{ClientRequest, OwnAnswer, Proxy};
 use crate::admin::{
-    RELOAD, REWRITE, Requester, SUMMARIZE, json, only_get, page, parse_query, percent_decoded, text, with,
+    RELOAD, REWRITE, Reader, Requester, SUMMARIZE, json, only_get, page, parse_query, percent_decoded, text, with,
 };
 use crate::engine::bookkeeper::Day;
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
@@ -90,7 +90,10 @@ impl Proxy {
             PAYLOADS => self.payloads(query, &requester).await,
             _ if page::is_path(path) => Ok(page::answer(path)),
             _ => match (handle, id) {
-                (Some(handle), _) => Ok(self.recalls.answer(handle, query, self.engine.store(), requester).await),
+                (Some(handle), _) => {
+                    let reader = Reader { store: self.engine.store(), requester };
+                    Ok(self.recalls.answer(handle, query, reader).await)
+                }
                 (None, Some(id)) => Ok(self.request(id).await),
                 (None, None) => Ok(text(StatusCode::NOT_FOUND, PATHS)),
             },

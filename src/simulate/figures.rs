@@ -1,11 +1,10 @@
 //! Counts and costs of simulated requests.
 
-use std::str::FromStr;
-
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use smart_default::SmartDefault;
 
 use super::bill::Counted;
+use crate::tokens::prices::Millionths;
 
 /// The counts of some requests.
 #[derive(Clone, Copy, Debug, Default, derive_more::Add, Eq, PartialEq, Serialize)]
@@ -43,25 +42,22 @@ pub struct Figures {
     pub summary_tokens_cached: usize,
 }
 
-/// The price of a token, in millionths of an uncached input token.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Price(u32);
+/// The price of a token, as a multiple of the price of an uncached input token.
+pub type Price = Millionths<1000>;
 
 /// The prices of tokens that are read from the cache and written to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, SmartDefault)]
 pub struct Prices {
     /// A token read from the cache.
-    #[default(Price(MILLIONTHS / 10))]
+    #[default(Price::TENTH)]
     pub cache_read: Price,
     /// A token written to the cache.
-    #[default(Price(MILLIONTHS))]
+    #[default(Price::ONE)]
     pub cache_write: Price,
 }
 
 /// The block size of prompt caches, in tokens.
 const CACHE_BLOCK_TOKENS: usize = 128;
-
-const MILLIONTHS: u32 = 1_000_000;
 
 // === impl Figures ===
 
@@ -88,13 +84,13 @@ impl Figures {
 
     pub(super) fn compute_cost(&mut self, prices: Prices) {
         let rest = self.tokens_sent - self.tokens_cached - self.tokens_written;
-        let cost = |tokens: usize, price: u32| u128::try_from(tokens).unwrap_or(u128::MAX) * u128::from(price);
-        let sum = cost(self.tokens_cached, prices.cache_read.0)
-            + cost(self.tokens_written, prices.cache_write.0)
-            + cost(rest, MILLIONTHS)
-            + cost(self.summary_tokens_cached, prices.cache_read.0)
-            + cost(self.summary_tokens - self.summary_tokens_cached, MILLIONTHS);
-        self.cost = u64::try_from((sum + u128::from(MILLIONTHS / 2)) / u128::from(MILLIONTHS)).unwrap_or(u64::MAX);
+        let each = [
+            prices.cache_read.of(self.tokens_cached + self.summary_tokens_cached),
+            prices.cache_write.of(self.tokens_written),
+            Price::ONE.of(rest + self.summary_tokens - self.summary_tokens_cached),
+        ];
+        let millionths = each.into_iter().fold(0, u64::saturating_add);
+        self.cost = millionths.saturating_add(500_000) / 1_000_000;
     }
 
     /// The sum of two.
@@ -116,41 +112,4 @@ impl Counted {
 /// The tokens of the whole blocks.
 fn blocks(tokens: usize) -> usize {
     tokens / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS
-}
-
-// === impl Price ===
-
-impl Price {
-    /// The price in uncached input tokens.
-    pub fn ratio(self) -> f64 {
-        f64::from(self.0) / f64::from(MILLIONTHS)
-    }
-}
-
-impl FromStr for Price {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const ALLOWED: &str = "not a price; allowed: 0 to 1000 uncached tokens, such as 0.1, with at most 6 decimals";
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(whole) || !digits(decimals) || decimals.len() > 6 {
-            return Err(ALLOWED);
-        }
-        let number = format!("{whole}{decimals:0<6}").parse().ok().filter(|number| *number <= 1000 * MILLIONTHS);
-        number.map(Self).ok_or(ALLOWED)
-    }
-}
-
-impl std::fmt::Display for Price {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ratio = self.ratio();
-        if ratio.fract() == 0.0 { write!(f, "{ratio:.1}") } else { write!(f, "{ratio}") }
-    }
-}
-
-impl Serialize for Price {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(self.ratio())
-    }
 }

@@ -1,16 +1,17 @@
 //! Any proxy by the same measure: the requests that it sends on to an upstream of the judge.
+#![expect(clippy::disallowed_types, reason = "bodies are compared, and go nowhere")]
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::conversation::{Conversation, Pairing, Role};
 use crate::dialect::{self, Dialect};
-use crate::raw::{self, Fields};
+use crate::raw;
 use crate::span::Span;
 
 /// Sends a request through the proxy under test. The error says why nothing of it arrived.
@@ -141,8 +142,9 @@ impl<'b> Reading<'b> {
     /// The length of what `other` says in other bytes.
     fn rewritten_in(&self, other: &Self) -> usize {
         let written: HashSet<_> = other.messages().chain(other.others()).collect();
-        let meant: HashSet<_> = written.iter().map(|value| meaning(&raw::lossy(value))).collect();
-        let is_meant = |value: &&[u8]| !written.contains(value) && meant.contains(&meaning(&raw::lossy(value)));
+        let meant: HashSet<_> = written.iter().filter_map(|value| meaning(value)).collect();
+        let is_meant =
+            |value: &&[u8]| !written.contains(value) && meaning(value).is_some_and(|value| meant.contains(&value));
         // A mark for a cache, or a text in an array, changes the JSON of a message and not what the model reads.
         let said: HashSet<_> = other.messages().map(|message| other.dialect.canonical(message).concat()).collect();
         let is_said =
@@ -163,17 +165,9 @@ impl<'b> Reading<'b> {
     }
 }
 
-/// A hash of a JSON value that is the same in every spelling: with other white space, escapes and order of keys.
-fn meaning(json: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    if let Some(fields) = Fields::of(json) {
-        fields.iter().map(|(key, value)| (key, meaning(value))).collect::<BTreeMap<_, _>>().hash(&mut hasher);
-    } else if let Some(elements) = raw::elements(json) {
-        elements.into_iter().map(meaning).collect::<Vec<_>>().hash(&mut hasher);
-    } else {
-        raw::string(json).unwrap_or_else(|| json.trim().into()).hash(&mut hasher);
-    }
-    hasher.finish()
+/// A JSON value, which is the same in every spelling: with other white space, escapes and order of keys.
+fn meaning(json: &[u8]) -> Option<Value> {
+    serde_json::from_slice(json).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
 //! and all of them in dollars.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -129,19 +131,50 @@ struct Tables {
 static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
-const USUAL: (Price, Price) = (Millionths(ONE / 10), Price::INPUT);
+const USUAL: (Price, Price) = (Price::TENTH, Price::INPUT);
 
 // === impl Millionths ===
 
 impl<const MOST: u32> Millionths<MOST> {
+    /// The number 1.
+    pub const ONE: Self = Self(ONE);
+
+    /// A tenth.
+    pub const TENTH: Self = Self(ONE / 10);
+
     /// The number, if it is in the range.
     pub fn new(number: f64) -> Option<Self> {
         (0.0..=f64::from(MOST)).contains(&number).then(|| Self(whole(number * 1e6)))
     }
 
+    /// The number.
     #[expect(clippy::cast_precision_loss, reason = "it is far below 2^53")]
-    fn value(self) -> f64 {
+    pub fn value(self) -> f64 {
         self.0 as f64 / 1e6
+    }
+
+    /// So many times the number, in millionths.
+    pub fn of(self, n: usize) -> u64 {
+        self.0.saturating_mul(n as u64)
+    }
+}
+
+impl<const MOST: u32> FromStr for Millionths<MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_decimal = is_number(whole) && is_number(decimals) && decimals.len() <= 6;
+        let number = text.parse().ok().filter(|_| is_decimal).and_then(Self::new);
+        number.ok_or_else(|| format!("not such a number; allowed: 0 to {MOST}, such as 0.1, with at most 6 decimals"))
+    }
+}
+
+impl<const MOST: u32> fmt::Display for Millionths<MOST> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.value();
+        if number.fract() == 0.0 { write!(f, "{number:.1}") } else { write!(f, "{number}") }
     }
 }
 
@@ -168,7 +201,7 @@ fn whole(number: f64) -> u64 {
 
 impl Price {
     /// The price of an input token that no cache knows.
-    pub const INPUT: Self = Self(ONE);
+    pub const INPUT: Self = Self::ONE;
 
     /// Whether tokens cost nothing.
     pub fn is_free(self) -> bool {
@@ -179,11 +212,6 @@ impl Price {
     #[must_use]
     pub fn above(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
-    }
-
-    /// What so many tokens cost, in millionths of an input token.
-    pub fn of(self, n_tokens: usize) -> u64 {
-        self.0.saturating_mul(n_tokens as u64)
     }
 }
 

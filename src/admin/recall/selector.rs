@@ -146,17 +146,10 @@ fn excerpt(line: &[u8], at: usize, len: usize) -> String {
 
 /// The offset, or the nearest one below it where a character begins; at most the length.
 fn down_to_char(text: &[u8], offset: usize) -> usize {
-    let mut offset = offset.min(text.len());
+    let most = offset.min(text.len());
     // A character has at most four bytes; without a start within those, the bytes are not text.
-    let within = offset.saturating_sub(3);
-    let from = offset;
-    while text.get(offset).is_some_and(|byte| is_continuation(*byte)) {
-        if offset == within {
-            return from;
-        }
-        offset -= 1;
-    }
-    offset
+    let mut near = (most.saturating_sub(3)..=most).rev();
+    near.find(|at| text.get(*at).is_none_or(|byte| !is_continuation(*byte))).unwrap_or(most)
 }
 
 fn up_to_char(text: &[u8], offset: usize) -> usize {

@@ -21,6 +21,10 @@ async fn read_response(response: Response<Full<Bytes>>) -> (u16, bool, String) {
     (head.status.as_u16(), head.headers.contains_key(RETRY_AFTER), String::from_utf8(body.to_vec()).unwrap())
 }
 
+fn anyone(store: Option<&dyn Store>) -> Reader<'_> {
+    Reader { store, requester: Requester::Unrestricted }
+}
+
 fn found(query: &str, payload: &str) -> Selection {
     Selector::parse(query)
         .unwrap_or_else(|| panic!("{query:?} should be a query"))
@@ -167,8 +171,7 @@ async fn a_swept_payload_gets_410_and_an_unknown_handle_404() {
     let payload = dense(1, 100);
     let handle = key(&payload).to_string();
     let recalls = recalls(9, 1 << 20);
-    let answer =
-        async |handle: &str, query: &str, store| recalls.answer(handle, query, store, Requester::Unrestricted).await;
+    let answer = async |handle: &str, query: &str, store| recalls.answer(handle, query, anyone(store)).await;
     let status = async || answer(&handle, "", Some(&store)).await.status().as_u16();
     assert_eq!(status().await, 404);
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();
@@ -203,7 +206,7 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     let [own, foreign] = [b"Bearer someone", b"Bearer another"].map(|shown| Requester::caller(&keys, shown));
     let recalls = recalls(9, 8 << 20);
     let status = async |name: PayloadKey, requester: Requester| {
-        recalls.answer(&name.to_string(), "", Some(&store), requester).await.status().as_u16()
+        recalls.answer(&name.to_string(), "", Reader { store: Some(&store), requester }).await.status().as_u16()
     };
     for name in names {
         assert_eq!((status(name, own.clone()).await, status(name, foreign.clone()).await), (200, 404));
@@ -236,7 +239,7 @@ async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
         |recalls: &RecallHandler| (recalls.clients.in_flight.available_permits(), recalls.clients.budget.remaining());
 
     let recalls = recalls(2, 30 << 10);
-    let answer = async |query: &str| recalls.answer(&handle, query, Some(&store), Requester::Unrestricted).await;
+    let answer = async |query: &str| recalls.answer(&handle, query, anyone(Some(&store))).await;
     let before = held(&recalls);
     let whole = answer("").await;
     assert_eq!((whole.status().as_u16(), held(&recalls)), (200, (1, before.1 - (8 << 10))));
@@ -253,8 +256,7 @@ async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
     assert!(text.len() > 8 << 10 && text.len() < 22 << 10);
     for (budget, query) in [(7 << 10, ""), (8 << 10, "grep=one")] {
         let small = self::recalls(2, budget);
-        let (status, again, text) =
-            read_response(small.answer(&handle, query, Some(&store), Requester::Unrestricted).await).await;
+        let (status, again, text) = read_response(small.answer(&handle, query, anyone(Some(&store))).await).await;
         assert!(status == 503 && again && text.contains("server.max_buffered"), "{status} {text}");
         assert_eq!(held(&small), (2, budget));
     }

@@ -20,6 +20,7 @@ use crate::demo::{Refusal, Session, Upstream};
 use crate::dialect::{self, strings};
 use crate::simulate::sent_request::SentRequest;
 use crate::telemetry::Colour;
+use crate::template::{fill, section};
 use crate::units::grouped;
 use crate::upstream::routes::DialectName;
 
@@ -65,25 +66,9 @@ struct Failure {
 /// The key of the agent, in all dialects.
 const KEY: &str = "Bearer demo";
 
-const INTRODUCTION: &str = "
-  upstream  a scripted model on this machine, with a window of 8,192 tokens; it
-            answers 400 to what is longer, and to a tool call without its result
-  direct    each turn's request, sent straight to that upstream
-  abridge   the same bytes, sent through abridge to the same upstream
-  settings  the defaults, except: [[models]] context_window = 8192
-                                  policy.edits without \"summarize\"
-                                  recall.public_url = \"http://127.0.0.1:8787\"
-";
-
-/// The commands that run an agent with abridge, and abridge by itself in front of the real upstream.
-const OPENAI: &str = "
-  abridge run -- codex                                # for one command; or
-  abridge --upstream https://api.openai.com/v1        # for all of them, and
-  export OPENAI_BASE_URL=http://127.0.0.1:8787/v1     # in the agent's shell";
-const ANTHROPIC: &str = "
-  abridge run -- claude                                     # for one command; or
-  abridge --upstream anthropic=https://api.anthropic.com    # for all, and
-  export ANTHROPIC_BASE_URL=http://127.0.0.1:8787     # in the agent's shell";
+/// The introduction, the commands that run an agent with abridge, and abridge by itself in front of the real upstream, and notes on
+/// edits by their labels.
+const TEXTS: &str = include_str!("texts.txt");
 
 impl Player {
     /// Plays all turns with abridge at `url`, reads the originals back, and prints the totals. The exit code says whether each
@@ -91,7 +76,7 @@ impl Player {
     pub(super) fn play(mut self, url: &str) -> anyhow::Result<Exit> {
         let began = Instant::now();
         self.output.print(Style::Strong, "abridge demo: an agent looks for the fault in a build that fails")?;
-        self.output.print(Style::Plain, INTRODUCTION)?;
+        self.output.print(Style::Plain, text("introduction"))?;
         self.output.print(Style::Strong, HEADS)?;
         let to_abridge = server(url)?;
         let sides = self.play_turns(&to_abridge)?;
@@ -105,7 +90,8 @@ impl Player {
         let seconds = began.elapsed().as_secs_f64();
         let left = "and no process and no file of it is left. Now your own agent:";
         self.output.print(Style::Plain, &format!("\nThat took {seconds:.1} s, {left}"))?;
-        self.output.print(Style::Plain, if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
+        let commands = if self.dialect == DialectName::Messages { "anthropic" } else { "openai" };
+        self.output.print(Style::Plain, text(commands))?;
         Ok(Exit::Ok)
     }
 
@@ -252,20 +238,21 @@ fn notes(direct: Option<Refusal>, edits: &str) -> Vec<(String, String)> {
     let mut notes = Vec::new();
     if let Some(Refusal { code, message }) = direct {
         notes.push((code, format!("direct: \"{message}\"")));
-        notes.push(("stop".to_owned(), "Without abridge the agent stops here, for this stays in its history. The demo sends the next turns all the same.".to_owned()));
+        notes.push(("stop".to_owned(), text("stop").to_owned()));
     }
     for (edit, n) in edits.split(';').filter_map(|each| each.split_once('=')) {
-        let text = match edit {
-            "patch" => "abridge has put a result there that says that the call was interrupted.".to_owned(),
-            "truncate" => "abridge has cut the middle out of the log, and stored the whole.".to_owned(),
-            "clear" => {
-                format!("abridge has stored {n} old results; a line in the place of each says how to read it again.")
-            }
-            _ => continue,
-        };
-        notes.push((edit.to_owned(), text));
+        let note = fill(text(edit), &[("n", &n)]);
+        if !note.is_empty() {
+            notes.push((edit.to_owned(), note));
+        }
     }
     notes
+}
+
+/// A text without its last line end.
+fn text(name: &str) -> &'static str {
+    let text = section(TEXTS, name);
+    text.strip_suffix('\n').unwrap_or(text)
 }
 
 /// The path in the recall URL of a notice or a placeholder.

@@ -121,7 +121,7 @@ impl Client {
     }
 
     fn read_codex(&mut self, arguments: &[OsString], variables: &Variables) {
-        let folder = folder(variables, "CODEX_HOME", ".codex");
+        let folder = variables.folder("CODEX_HOME", ".codex").ok().flatten();
         let read = |name: &str| {
             let text = folder.as_ref().and_then(|folder| read_text(&folder.join(name)).ok());
             text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default()
@@ -139,7 +139,8 @@ impl Client {
     }
 
     fn read_claude(&mut self, variables: &Variables) -> Result<(), ConfigError> {
-        let of_user = folder(variables, "CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join("settings.json"));
+        let of_user = variables.folder("CLAUDE_CONFIG_DIR", ".claude").ok().flatten();
+        let of_user = of_user.map(|folder| folder.join("settings.json"));
         // The first one wins.
         let of_project = [".claude/settings.local.json", ".claude/settings.json"].map(PathBuf::from);
         let texts: Vec<_> = of_project.into_iter().chain(of_user).filter_map(|path| read_text(&path).ok()).collect();
@@ -179,12 +180,6 @@ fn codex_profile(arguments: &[OsString]) -> Option<&str> {
         _ => argument.strip_prefix("--profile=").or(argument.strip_prefix("-p")).map(Some),
     })?;
     name.or_else(|| arguments.next()).filter(|name| is_codex_profile(name))
-}
-
-/// The folder with the settings of a client.
-fn folder(variables: &Variables, variable: &str, below_home: &str) -> Option<PathBuf> {
-    let set = variables.first_set(&[variable]).ok().flatten().map(|(_, path)| PathBuf::from(path));
-    set.or_else(|| Some(variables.home().ok()??.join(below_home)))
 }
 
 fn path_of(url: &BaseUrl) -> &str {

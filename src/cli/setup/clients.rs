@@ -8,8 +8,9 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{BYTE_ORDER_MARK, edit, jsonc};
-use crate::cli::{ANTHROPIC, CHATGPT, section};
+use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, MissingError, Sources, Variables, read_text};
+use crate::template::section;
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
 
@@ -56,8 +57,7 @@ impl Client {
             let mut extensions = fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
             extensions.any(|extension| extension.file_name().to_string_lossy().starts_with(beginning))
         };
-        let set =
-            |variable, default: &str| variables.folder(variable, &home, default).unwrap_or_else(|_| home.join(default));
+        let set = |name, below: &str| variables.folder(name, below).ok().flatten().unwrap_or_else(|| home.join(below));
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
@@ -75,7 +75,7 @@ impl Client {
     /// The file with its settings; none if they are in no file that can be written.
     pub(super) fn path(self, variables: &Variables) -> anyhow::Result<Option<PathBuf>> {
         let home = variables.home()?.ok_or(MissingError::Home)?;
-        let folder = |variable, default| variables.folder(variable, &home, default);
+        let folder = |variable, default| anyhow::Ok(variables.folder(variable, default)?.unwrap_or(home.clone()));
         Ok(Some(match self {
             Self::Codex => folder("CODEX_HOME", ".codex")?.join("config.toml"),
             Self::ClaudeCode => folder("CLAUDE_CONFIG_DIR", ".claude")?.join("settings.json"),

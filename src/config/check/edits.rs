@@ -1,5 +1,7 @@
 //! Checks of the settings of edits, and of what these may go by: prices, tools and handlers.
 
+use std::fmt;
+
 use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, known, repeated};
 use crate::config::Config;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
@@ -25,12 +27,9 @@ impl Checker<'_> {
         }
         let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
         let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
-        if clear.may_clear_to_blank(*language) {
-            return self.refuse(&["clear_tool_results", "placeholder"], blank);
-        }
-        if truncate.notice.as_ref().is_some_and(|notice| notice.trim().is_empty()) {
-            return self.refuse(&["truncate_tool_results", "notice"], blank);
-        }
+        self.ensure(!clear.may_clear_to_blank(*language), &["clear_tool_results", "placeholder"], blank)?;
+        let has_text = truncate.notice.as_ref().is_none_or(|notice| !notice.trim().is_empty());
+        self.ensure(has_text, &["truncate_tool_results", "notice"], blank)?;
         self.truncation()?;
         self.clearing()?;
         self.handlers()?;
@@ -55,15 +54,12 @@ impl Checker<'_> {
             _ => None,
         });
         let all = [(vec!["truncate_tool_results", "max_bytes"], truncate.max_bytes)].into_iter().chain(of_tools);
-        for (path, max_bytes) in all {
-            if max_bytes < least {
-                let message = format!(
-                    "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
-                );
-                return self.refuse_any(&[&path, &["truncate_tool_results", "notice"]], message);
-            }
-        }
-        Ok(())
+        all.into_iter().try_for_each(|(path, max_bytes)| {
+            let message = format_args!(
+                "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
+            );
+            self.ensure_any(max_bytes >= least, &[&path, &["truncate_tool_results", "notice"]], message)
+        })
     }
 
     fn clearing(&self) -> Checked {
@@ -95,18 +91,14 @@ impl Checker<'_> {
         for (n, table) in self.config.prices.iter().enumerate() {
             let n = n.to_string();
             let prices::Settings { model: _, upstream: _, read, write, on_break, input, output } = table;
-            if read.is_some_and(|read| read > Price::INPUT) {
-                let message = "more than a token that no cache knows; allowed: 0 to 1";
-                return self.refuse(&["prices", &n, "read"], message);
-            }
-            if write.zip(*read).is_some_and(|(write, read)| write < read) {
-                let message = "less than a token that is read costs; allowed: read or more";
-                return self.refuse(&["prices", &n, "write"], message);
-            }
-            if (read, write, on_break, input, output) == (&None, &None, &None, &None, &None) {
-                let message = "the table sets nothing; allowed: at least one of read, write, break, input and output";
-                return self.refuse(&["prices", &n], message);
-            }
+            let message = "more than a token that no cache knows; allowed: 0 to 1";
+            self.ensure(read.is_none_or(|read| read <= Price::INPUT), &["prices", &n, "read"], message)?;
+            let message = "less than a token that is read costs; allowed: read or more";
+            let is_more = write.zip(*read).is_none_or(|(write, read)| write >= read);
+            self.ensure(is_more, &["prices", &n, "write"], message)?;
+            let message = "the table sets nothing; allowed: at least one of read, write, break, input and output";
+            let sets_nothing = (read, write, on_break, input, output) == (&None, &None, &None, &None, &None);
+            self.ensure(!sets_nothing, &["prices", &n], message)?;
         }
         Ok(())
     }
@@ -115,10 +107,9 @@ impl Checker<'_> {
         let config = self.config;
         for (name, handler) in &config.handlers {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-            if name.is_empty() || name.len() > MAX_HANDLER_NAME || !name.bytes().all(is_plain) {
-                let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
-                return self.refuse(&["handlers", name], message);
-            }
+            let is_name = (1..=MAX_HANDLER_NAME).contains(&name.len()) && name.bytes().all(is_plain);
+            let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
+            self.ensure(is_name, &["handlers", name], message)?;
             let fault = match handler.url.parse() {
                 Err(HandlerUrlError) => Some(HandlerUrlError.to_string()),
                 Ok(HandlerUrl::Unix(_)) => sockets::available().err().map(|error| error.to_string()),
@@ -131,45 +122,39 @@ impl Checker<'_> {
             self.variable_name(&["handlers", name, "key_env"], handler.key_env.as_deref())?;
         }
         for (path, name) in named(config) {
-            if let Err(message) = known("handlers", &config.handlers, name) {
-                return self.refuse(&path, message);
-            }
-            if !config.store.enabled {
-                let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
-                return self.refuse(&path, message);
-            }
+            known("handlers", &config.handlers, name).or_else(|message| self.refuse(&path, message))?;
+            let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
+            self.ensure(config.store.enabled, &path, message)?;
         }
         Ok(())
     }
 
     fn summarize(&self) -> Checked {
         let settings = &self.config.summarize;
-        let in_table = |keys: &[&str], message: &str| self.refuse(&[&["summarize"], keys].concat(), message);
-        if settings.max_tokens == Some(0) {
-            return in_table(&["max_tokens"], "0 is out of range; allowed: 1 or more");
-        }
-        if settings.preserve_skills.as_ref().is_some_and(|skills| skills.tool.is_empty()) {
-            return in_table(&["preserve_skills", "tool"], "empty; allowed: the name of a tool");
-        }
+        let ensure = |is_right, keys: &[&str], message: fmt::Arguments<'_>| {
+            self.ensure(is_right, &[&["summarize"], keys].concat(), message)
+        };
+        let message = format_args!("0 is out of range; allowed: 1 or more");
+        ensure(settings.max_tokens != Some(0), &["max_tokens"], message)?;
+        let has_tool = settings.preserve_skills.as_ref().is_none_or(|skills| !skills.tool.is_empty());
+        ensure(has_tool, &["preserve_skills", "tool"], format_args!("empty; allowed: the name of a tool"))?;
         // A conversation that reaches the trigger has messages that may be summarised.
         let conditions = &settings.trigger.0;
         let tokens = conditions.iter().filter_map(|condition| condition.tokens).min();
         let mut parts = conditions.iter().filter_map(|condition| condition.fraction);
         let own = settings.preserve_user_messages.max_tokens;
-        match (settings.keep, tokens) {
-            (Keep::Tokens(kept), Some(least)) if kept >= least => {
-                let all = format!("{kept} tokens are all of a conversation of {least} (summarize.trigger)");
-                return in_table(&["keep"], &format!("{all}; allowed: fewer"));
-            }
-            (Keep::Fraction(kept), _) if parts.any(|part| kept >= part) => {
-                let all = "the fraction is all of a conversation that reaches summarize.trigger";
-                return in_table(&["keep"], &format!("{all}; allowed: a smaller one"));
-            }
-            (_, Some(least)) if own.is_some_and(|own| own >= least) => {
-                let message = format!("as many as the {least} of summarize.trigger; allowed: fewer");
-                return in_table(&["preserve_user_messages", "max_tokens"], &message);
-            }
-            _ => {}
+        if let (Keep::Tokens(kept), Some(least)) = (settings.keep, tokens) {
+            let all =
+                format_args!("{kept} tokens are all of a conversation of {least} (summarize.trigger); allowed: fewer");
+            ensure(kept < least, &["keep"], all)?;
+        }
+        if let Keep::Fraction(kept) = settings.keep {
+            let all = "the fraction is all of a conversation that reaches summarize.trigger";
+            ensure(parts.all(|part| kept < part), &["keep"], format_args!("{all}; allowed: a smaller one"))?;
+        }
+        if let Some((own, least)) = own.zip(tokens) {
+            let message = format_args!("as many as the {least} of summarize.trigger; allowed: fewer");
+            ensure(own < least, &["preserve_user_messages", "max_tokens"], message)?;
         }
         for (n, endpoint) in settings.failover.iter().enumerate() {
             self.endpoint(&["summarize", "failover", &n.to_string()], endpoint)?;
@@ -180,13 +165,10 @@ impl Checker<'_> {
     /// Checks the endpoint of a model, whose settings are in `table`.
     fn endpoint(&self, table: &[&str], endpoint: &Endpoint) -> Checked {
         let key = |key| [table, &[key]].concat();
-        if let Err(error) = endpoint.base_url.parse::<BaseUrl>() {
-            // The URL is not shown: it may contain a password.
-            return self.refuse(&key("base_url"), error.to_string());
-        }
-        if endpoint.model.trim().is_empty() {
-            return self.refuse(&key("model"), "empty; allowed: the name of a model");
-        }
+        // The URL is not shown: it may contain a password.
+        endpoint.base_url.parse::<BaseUrl>().map(drop).or_else(|error| self.refuse(&key("base_url"), error))?;
+        let is_named = !endpoint.model.trim().is_empty();
+        self.ensure(is_named, &key("model"), "empty; allowed: the name of a model")?;
         self.variable_name(&key("api_key_env"), endpoint.api_key_env.as_deref())
     }
 }

@@ -20,10 +20,9 @@ impl Checker<'_> {
             let place = n.to_string();
             let table = ["upstreams", &place];
             self.name(&table, upstream, n)?;
-            if upstream.strip_path.as_ref().is_some_and(|path| !path.starts_with('/')) {
-                let message = "not a path; allowed: a path that begins with /, such as \"/anthropic\"";
-                return self.refuse(&[&table[..], &["strip_path"]].concat(), message);
-            }
+            let is_path = upstream.strip_path.as_ref().is_none_or(|path| path.starts_with('/'));
+            let message = "not a path; allowed: a path that begins with /, such as \"/anthropic\"";
+            self.ensure(is_path, &[&table[..], &["strip_path"]].concat(), message)?;
             self.upstream(&table, &upstream.over(&self.config.upstream))?;
         }
         Ok(())
@@ -58,10 +57,8 @@ impl Checker<'_> {
         ] {
             self.within(&path(&[key]), period, MIN_PERIOD..=MAX_PERIOD)?;
         }
-        if self.is_own_address(upstream) {
-            let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
-            return self.refuse(&path(&["url"]), message);
-        }
+        let message = format_args!("{} is where abridge itself listens; allowed: another server", upstream.url);
+        self.ensure(!self.is_own_address(upstream), &path(&["url"]), message)?;
         self.variable_name(&path(&["api_key_env"]), upstream.api_key_env.as_deref())?;
         for name in upstream.headers.keys().map(|name| name.0.as_str()) {
             let message = match name {
