@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use abridge_proxy::admin::{RecallHandler, Requester};
+use abridge_proxy::admin::{Reader, RecallHandler, Requester};
 use abridge_proxy::body::Budget;
 use abridge_proxy::payload::{Keys, Lifetime};
 use abridge_proxy::recall::PATH;
@@ -78,7 +78,8 @@ impl Scene {
         let handle = target.path().strip_prefix(PATH).expect("a recall");
         let (query, store) = (target.query().unwrap_or_default(), Some(&self.store as &dyn Store));
         let _clock = CLOCK.enter();
-        let answer = recalls.answer(handle, query, store, requester).now_or_never().expect("nothing to wait for");
+        let answer =
+            recalls.answer(handle, query, Reader { store, requester }).now_or_never().expect("nothing to wait for");
         let (head, body) = answer.into_parts();
         let body = body.collect().now_or_never().expect("it is there").expect("nothing fails").to_bytes();
         let answer = Answer { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(&body) };
