@@ -1,7 +1,7 @@
 //! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
 //! and all of them in dollars.
 
-use std::net::IpAddr;
+use core::net::IpAddr; // core has addresses alone, no sockets
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
