@@ -10,6 +10,9 @@ use rustc_hash::FxBuildHasher;
 /// keys of a small cache may be names, too.
 pub(crate) type Cache<K, V, W = UnitWeighter> = sync::Cache<K, V, W, FxBuildHasher>;
 
+/// Such a cache whose entries are weighed by their values.
+pub(crate) type WeighedCache<K, V> = Cache<K, V, By<V>>;
+
 /// Weighs entries by their values.
 #[derive(Clone, Debug)]
 pub(crate) struct By<V>(pub(crate) fn(&V) -> u64);

@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 use smart_default::SmartDefault;
 
-use crate::payload::cache::{self, By, Cache};
+use crate::payload::cache::{self, By, WeighedCache};
 use crate::payload::{Caller, Fingerprint};
 
 /// The lines of one text.
@@ -30,7 +30,7 @@ pub(super) struct Line {
 #[derive(Debug, SmartDefault)]
 pub(super) struct LineCache(
     #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))]
-    Cache<(Caller, Fingerprint), Arc<[TextLines]>, By<Arc<[TextLines]>>>,
+    WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
 );
 
 /// The most bytes of all entries: about half a million lines.

@@ -25,7 +25,7 @@ use crate::{
     edit::file_use::FileUse,
     payload::{
         Caller, Fingerprint,
-        cache::{self, By, Cache},
+        cache::{self, By, WeighedCache},
     },
     raw::{self, Fields},
 };
@@ -59,7 +59,7 @@ pub(super) struct Run {
 /// The pointers of the beginnings of conversations.
 #[derive(Debug, SmartDefault)]
 pub(super) struct PointerCache(
-    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))] Cache<(Caller, Fingerprint), Known, By<Known>>,
+    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))] WeighedCache<(Caller, Fingerprint), Known>,
 );
 
 #[derive(Clone, Debug, Default)]
