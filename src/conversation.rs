@@ -224,7 +224,8 @@ impl<'a> Conversation<'a> {
     /// since the unit before it, and is in the turn of that if it `continues` it.
     pub fn following(&self, continues: bool) -> Unit {
         let turn = self.units.last().map_or(0, |last| last.turn + usize::from(!continues));
-        let blocks = self.units.last().map_or(BlockIndex::default(), |last| last.blocks.end)..self.next_block();
+        let blocks =
+            self.units.last().map_or(BlockIndex::default(), |last| last.blocks.end)..BlockIndex::new(self.blocks.len());
         Unit { element: self.next_element(), turn, blocks, ..Unit::default() }
     }
 
@@ -272,11 +273,6 @@ impl<'a> Conversation<'a> {
     /// A block.
     pub fn block(&self, block: BlockIndex) -> Option<&Block<'a>> {
         self.blocks.get(block.get())
-    }
-
-    /// The index that the next block has.
-    pub fn next_block(&self) -> BlockIndex {
-        BlockIndex::new(self.blocks.len())
     }
 
     /// Says that no result may leave: its call may be out of sight.

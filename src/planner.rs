@@ -186,8 +186,8 @@ pub struct Policy {
     edits: Vec<Arc<dyn Edit>>,
     /// The edit whose summaries are remembered, if any are used.
     summarize: Option<Arc<Summarize>>,
-    /// The shortest body that anything is counted of.
-    counts_from: usize,
+    /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
+    pub counts_from: usize,
     shared: Arc<SharedSettings>,
     verified: VerifiedMessages,
 }
@@ -397,11 +397,6 @@ impl Policy {
         }
         let more = learnt.iter().filter(|form| !forms.contains(form));
         forms.iter().chain(more).copied().collect()
-    }
-
-    /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
-    pub fn counts_from(&self) -> usize {
-        self.counts_from
     }
 
     /// What the edits make of one request. After an error it was not understood, and is to go on as it came.

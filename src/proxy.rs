@@ -451,5 +451,5 @@ fn relay(upstream: &Upstream, mut answer: UpstreamAnswer, mut exchange: Box<Exch
     }
     headers::to_client(answer.headers_mut());
     exchange.on_answer_head(&mut answer);
-    answer.map(|body| Either::Left(Relay::new(body, upstream.idle(), exchange)))
+    answer.map(|body| Either::Left(Relay::new(body, upstream.idle, exchange)))
 }

@@ -101,7 +101,8 @@ pub use target::{HeaderName, HeaderValue, KeyHeader};
 #[derive(Clone, Debug)]
 pub struct Upstream {
     name: UpstreamName,
-    base: BaseUrl,
+    /// The URL that targets are joined to.
+    pub base: BaseUrl,
     // Taken off a client's path before it is joined.
     strip_path: Option<String>,
     // The body is boxed: each connection has room for 32 requests.
@@ -120,7 +121,8 @@ pub struct Upstream {
     // Whether that answers requests itself, and does not just carry a connection.
     is_forwarded: bool,
     first_byte: Duration,
-    idle: Duration,
+    /// How long the upstream may pause in the middle of an answer.
+    pub idle: Duration,
 }
 
 /// Why the upstream gave no answer.
@@ -269,19 +271,9 @@ impl Upstream {
         }
     }
 
-    /// The base URL.
-    pub fn base(&self) -> &BaseUrl {
-        &self.base
-    }
-
     /// Whether the settings add a key to each request.
     pub fn has_key(&self) -> bool {
         self.signer.is_some() || KeyHeader::ALL.iter().any(|key| self.headers.contains_key(key.name()))
-    }
-
-    /// How long the upstream may pause in the middle of a body.
-    pub fn idle(&self) -> Duration {
-        self.idle
     }
 
     /// Sends a request whose URI comes from [`Self::join`], and waits for the head of the answer.

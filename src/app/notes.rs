@@ -166,7 +166,7 @@ impl Notes {
     fn new_forms(&mut self, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
         for destination in live.destinations.iter() {
-            let upstream = destination.upstream.base().to_string();
+            let upstream = destination.upstream.base.to_string();
             let key = key_of(upstream.as_bytes());
             let lessons = self.forms.entry(upstream.clone()).or_default();
             let rescues = || destination.arms().filter_map(|arm| arm.rescue.as_ref());

@@ -6,12 +6,13 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::sync::Cache;
 use smart_default::SmartDefault;
 
 use super::Draft;
 use super::replace::{NotApplicable, Proposed, ProposedEdit, Replacement};
 use crate::conversation::UnitIndex;
+use crate::payload::cache::By;
 use crate::payload::{Caller, Fingerprint};
 use crate::span::{Span, Splice};
 
@@ -27,8 +28,8 @@ const ENTRY_BYTES: u64 = 512;
 /// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
 #[derive(Debug, SmartDefault)]
 pub struct TruncationCache {
-    #[default(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))]
-    known: Cache<Key, CachedEdit, Weight>,
+    #[default(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))]
+    known: Cache<Key, CachedEdit, By<CachedEdit>>,
     hasher: RandomState,
 }
 
@@ -39,15 +40,10 @@ type Key = (Caller, Fingerprint, u64);
 /// A proposed edit with spans that are relative to the content, so that it holds wherever the content stands.
 type CachedEdit = Result<Arc<ProposedEdit>, NotApplicable>;
 
-#[derive(Clone, Debug)]
-struct Weight;
-
-impl Weighter<Key, CachedEdit> for Weight {
-    fn weight(&self, _: &Key, proposed: &CachedEdit) -> u64 {
-        let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
-        let words = replacements.iter().map(|replacement| replacement.splice.with.len() + size_of::<Replacement>());
-        ENTRY_BYTES + words.sum::<usize>() as u64
-    }
+fn weight(proposed: &CachedEdit) -> u64 {
+    let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
+    let words = replacements.iter().map(|replacement| replacement.splice.with.len() + size_of::<Replacement>());
+    ENTRY_BYTES + words.sum::<usize>() as u64
 }
 
 impl Draft<'_> {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -21,6 +20,7 @@ use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::held::Held;
+use crate::payload::cache::By;
 use crate::payload::{ChainKey, PayloadKey, Place};
 
 mod client;
@@ -33,7 +33,7 @@ pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 pub struct Answers {
     /// Has the answers in the store, and notes their uses there.
     summaries: Arc<Summaries>,
-    known: Cache<ChainKey, Arc<Answer>, Weight>,
+    known: Cache<ChainKey, Arc<Answer>, By<Arc<Answer>>>,
     calls: Semaphore,
     state: Held<State>,
 }
@@ -118,9 +118,6 @@ enum AskError {
     Fault(#[from] AnswerFault),
 }
 
-#[derive(Clone, Debug)]
-struct Weight;
-
 /// The version of the questions and answers.
 const VERSION: u32 = 1;
 
@@ -143,7 +140,7 @@ const REST: Duration = Duration::from_secs(30);
 
 impl Answers {
     pub(super) fn new(summaries: Arc<Summaries>) -> Self {
-        let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
+        let known = Cache::with_weighter(1024, MAX_BYTES, By(weight));
         Self { summaries, known, calls: Semaphore::new(MAX_CALLS), state: Held::default() }
     }
 
@@ -306,9 +303,7 @@ impl AnswerIndex for RequestAnswers {
     }
 }
 
-impl Weighter<ChainKey, Arc<Answer>> for Weight {
-    fn weight(&self, _: &ChainKey, answer: &Arc<Answer>) -> u64 {
-        let text = if let Answer::Replace { text } = &**answer { text.len() } else { 0 };
-        ENTRY_BYTES + text as u64
-    }
+fn weight(answer: &Arc<Answer>) -> u64 {
+    let text = if let Answer::Replace { text } = &**answer { text.len() } else { 0 };
+    ENTRY_BYTES + text as u64
 }

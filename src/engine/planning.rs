@@ -305,7 +305,7 @@ impl<'a> Planning<'a> {
         let look_up = self.look_up;
         let can_store = self.engine.summaries.has_store() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
-        let inline_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(PARSED_INLINE_BELOW));
+        let inline_below = BLOCKING_FROM.min(config.planner.policy.counts_from.max(PARSED_INLINE_BELOW));
         let is_short = body.len() < inline_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);

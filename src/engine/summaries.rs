@@ -11,14 +11,15 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use quick_cache::UnitWeighter;
 use quick_cache::sync::Cache;
-use quick_cache::{UnitWeighter, Weighter};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::disks::{Disks, PersistError};
 use super::flight::{Flight, SummaryError};
 use crate::held::Held;
+use crate::payload::cache::By;
 use crate::payload::{ChainKey, Place};
 use crate::store::{MAX_SUMMARIES, StoreError};
 use crate::summary::{IndexedOutline, Outline, Summary, SummaryIndex, SummaryState};
@@ -35,7 +36,7 @@ pub(super) use shared::Turn;
 pub struct Summaries {
     pub(super) disks: Disks,
     statuses: std::sync::RwLock<Statuses>,
-    texts: Cache<ChainKey, Arc<Summary>, TextWeight>,
+    texts: Cache<ChainKey, Arc<Summary>, By<Arc<Summary>>>,
     // The names that this process has added of requests that were sent.
     sent: Cache<ChainKey, ()>,
     // The facts whose use is still to be noted in the store.
@@ -83,6 +84,9 @@ pub(super) enum Claim {
 
 /// The memory limit of the texts, in bytes.
 const MAX_TEXT_BYTES: u64 = 32 << 20;
+
+/// The bytes of a text in memory besides its own.
+const TEXT_OVERHEAD: u64 = 256;
 
 /// A use is noted again after this time.
 const USE_INTERVAL: Duration = Duration::from_mins(5);
@@ -138,7 +142,7 @@ impl Summaries {
         Self {
             disks,
             statuses: Statuses::default().into(),
-            texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, TextWeight),
+            texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, By(|summary| summary.text.len() as u64 + TEXT_OVERHEAD)),
             sent: Cache::new(MAX_SENT),
             pending_uses: Held::default(),
             looked_up: Cache::new(MAX_LOOKED_UP),
@@ -412,17 +416,6 @@ impl RecentSummaries {
             );
         }
         true
-    }
-}
-
-/// Weighs texts by their memory.
-#[derive(Clone, Copy, Debug)]
-struct TextWeight;
-
-impl Weighter<ChainKey, Arc<Summary>> for TextWeight {
-    fn weight(&self, _: &ChainKey, summary: &Arc<Summary>) -> u64 {
-        const OVERHEAD: usize = 256;
-        (summary.text.len() + OVERHEAD) as u64
     }
 }
 

@@ -10,6 +10,19 @@ use rustc_hash::FxBuildHasher;
 /// keys of a small cache may be names, too.
 pub(crate) type Cache<K, V, W = UnitWeighter> = sync::Cache<K, V, W, FxBuildHasher>;
 
+/// Such a cache whose entries are weighed by their values.
+pub(crate) type WeighedCache<K, V> = Cache<K, V, By<V>>;
+
+/// Weighs entries by their values.
+#[derive(Clone, Debug)]
+pub(crate) struct By<V>(pub(crate) fn(&V) -> u64);
+
+impl<K, V> Weighter<K, V> for By<V> {
+    fn weight(&self, _: &K, value: &V) -> u64 {
+        (self.0)(value)
+    }
+}
+
 /// Such a cache of about so many entries, whose weights are at most `capacity` together.
 pub(crate) fn weighted<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(
     estimate: usize,

@@ -47,7 +47,7 @@ fn a_body_is_tokenised_only_where_an_edit_may_want_it() {
             "policy.edits = [{edits}]\nclear_tool_results = {{ when = 'any', trigger = {{ tokens = 3000 }} }}\n\
              [summarize]\ntrigger = {{ tokens = 2000 }}\n{keys}"
         );
-        planner(&policy).policy.counts_from()
+        planner(&policy).policy.counts_from
     };
     let both = "'clear_tool_results', 'summarize'";
     assert_eq!(counts_from("'patch_tool_calls', 'filter_tool_calls'", ""), usize::MAX);

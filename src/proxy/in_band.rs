@@ -148,7 +148,7 @@ impl InBandRecalls {
     }
 
     async fn join_whole(mut self, mut joiner: Box<dyn Joiner>, mut answer: UpstreamAnswer) -> UpstreamAnswer {
-        let (most, idle) = (self.settings.max_bytes.as_usize(), self.upstream.idle());
+        let (most, idle) = (self.settings.max_bytes.as_usize(), self.upstream.idle);
         loop {
             // It is read in frames, and copied.
             let length =

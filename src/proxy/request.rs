@@ -225,7 +225,7 @@ impl Proxy {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
         let mut arms = live.destinations.iter().flat_map(Destination::arms);
-        let may_count = arms.any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX);
+        let may_count = arms.any(|arm| arm.rules.planner.policy.counts_from < usize::MAX);
         let mut indexer = StringIndexer::new(may_count);
         let watch = |chunk: &[u8]| {
             if is_indexed {

@@ -194,7 +194,7 @@ impl Proxy {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
             uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
-            upstream: live.destinations.default().upstream.base().to_string(),
+            upstream: live.destinations.default().upstream.base.to_string(),
             upstreams: self.upstreams(),
             dry_run: live.dry_run,
             edits: live.destinations.default().usual.rules.planner.policy.names().map(str::to_owned).collect(),
@@ -230,7 +230,7 @@ impl Proxy {
         let of = |destination: &Destination| {
             let upstream = &destination.upstream;
             let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
-            let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
+            let (name, url) = (upstream.name().to_string(), upstream.base.to_string());
             let rescue = destination.usual.rescue.as_ref();
             let lessons = rescue.map(RescuePolicy::lessons).unwrap_or_default();
             let learnt = Lesson::forms(&lessons);
@@ -248,7 +248,7 @@ impl Proxy {
         let live = self.live();
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
-        let host = destination.upstream.base().uri().host().unwrap_or_default();
+        let host = destination.upstream.base.uri().host().unwrap_or_default();
         let settings = &destination.usual.rules.planner.settings;
         let prices = PriceList::new(&settings.prices, &settings.models, host);
         let cost = account.lost.priced(prices.of_model(Some(&account.model)));

@@ -73,7 +73,7 @@ impl WindowDiscovery {
         let meter = &rules.planner.meter;
         let may_be_local = || models::may_be_served_locally(meter.models().unaliased(model));
         let may_be_less =
-            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base().is_local() && may_be_local();
+            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base.is_local() && may_be_local();
         if meter.models().find(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }

@@ -1,8 +1,8 @@
 //! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
 //! and all of them in dollars.
 
+use core::net::IpAddr; // core has addresses alone, no sockets
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::LazyLock;
 

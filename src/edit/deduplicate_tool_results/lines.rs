@@ -2,10 +2,9 @@
 
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
-use quick_cache::Weighter;
 use smart_default::SmartDefault;
 
-use crate::payload::cache::{self, Cache};
+use crate::payload::cache::{self, By, WeighedCache};
 use crate::payload::{Caller, Fingerprint};
 
 /// The lines of one text.
@@ -30,8 +29,8 @@ pub(super) struct Line {
 /// The lines of the texts of units, by their content.
 #[derive(Debug, SmartDefault)]
 pub(super) struct LineCache(
-    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))]
-    Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>,
+    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))]
+    WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
 );
 
 /// The most bytes of all entries: about half a million lines.
@@ -43,13 +42,8 @@ const EXPECTED_ENTRIES: usize = 1024;
 /// The bytes of an entry beside its lines.
 const ENTRY_BYTES: u64 = 256;
 
-#[derive(Clone, Debug)]
-struct Weight;
-
-impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
-    fn weight(&self, _: &(Caller, Fingerprint), texts: &Arc<[TextLines]>) -> u64 {
-        ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
-    }
+fn weight(texts: &Arc<[TextLines]>) -> u64 {
+    ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
 }
 
 impl LineCache {

@@ -11,7 +11,6 @@ use std::{
     sync::Arc,
 };
 
-use quick_cache::Weighter;
 use rustc_hash::FxBuildHasher;
 use smart_default::SmartDefault;
 
@@ -26,7 +25,7 @@ use crate::{
     edit::file_use::FileUse,
     payload::{
         Caller, Fingerprint,
-        cache::{self, Cache},
+        cache::{self, By, WeighedCache},
     },
     raw::{self, Fields},
 };
@@ -60,7 +59,7 @@ pub(super) struct Run {
 /// The pointers of the beginnings of conversations.
 #[derive(Debug, SmartDefault)]
 pub(super) struct PointerCache(
-    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))] Cache<(Caller, Fingerprint), Known, Weight>,
+    #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))] WeighedCache<(Caller, Fingerprint), Known>,
 );
 
 #[derive(Clone, Debug, Default)]
@@ -69,9 +68,6 @@ struct Known {
     /// What they follow from besides the messages, if any run was found.
     basis: Option<u64>,
 }
-
-#[derive(Clone, Debug)]
-struct Weight;
 
 /// The most bytes of all entries.
 const MAX_BYTES: u64 = 2 << 20;
@@ -145,12 +141,10 @@ struct Search<'s, 'd> {
     has_runs: bool,
 }
 
-impl Weighter<(Caller, Fingerprint), Known> for Weight {
-    fn weight(&self, _: &(Caller, Fingerprint), known: &Known) -> u64 {
-        let of_run = |run: &Run| size_of::<Run>() + run.words.len();
-        let bytes = |pointers: &Pointers| size_of::<Pointers>() + 64 + pointers.runs.iter().map(of_run).sum::<usize>();
-        ENTRY_BYTES + known.pointers.iter().map(bytes).sum::<usize>() as u64
-    }
+fn weight(known: &Known) -> u64 {
+    let of_run = |run: &Run| size_of::<Run>() + run.words.len();
+    let bytes = |pointers: &Pointers| size_of::<Pointers>() + 64 + pointers.runs.iter().map(of_run).sum::<usize>();
+    ENTRY_BYTES + known.pointers.iter().map(bytes).sum::<usize>() as u64
 }
 
 impl DeduplicateToolResults {

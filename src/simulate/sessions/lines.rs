@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 
-use chrono::DateTime;
+use chrono::{NaiveDate, NaiveTime};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -46,7 +46,8 @@ impl Tokens {
 
 /// The seconds since 1970 of a moment in UTC, as `2026-01-31T12:00:00.5Z`.
 pub(super) fn seconds(text: &str) -> Option<i64> {
-    DateTime::parse_from_rfc3339(text).ok().map(|moment| moment.timestamp())
+    let (date, time): (NaiveDate, NaiveTime) = (text.get(..10)?.parse().ok()?, text.get(11..19)?.parse().ok()?);
+    Some(date.and_time(time).and_utc().timestamp()).filter(|seconds| *seconds >= 0)
 }
 
 /// All bytes of a file, within a limit.
