@@ -30,6 +30,8 @@ pub struct Ledger(Arc<Held<Counted>>);
 #[derive(Debug, Default)]
 struct Counted {
     days: BTreeMap<u32, DayState>,
+    n_changes: u64,
+    n_dropped: u32,
     /// The rows of earlier days, which are stored.
     earlier: Rows,
 }
@@ -37,9 +39,10 @@ struct Counted {
 #[derive(Debug, Default)]
 struct DayState {
     rows: Rows,
+    /// The number of its last change, and of the last one that is stored.
     n_changes: u64,
-    /// How many of the changes are stored.
     n_stored: u64,
+    n_dropped: u32,
 }
 
 /// The rows of one day that are not stored as they are now.
@@ -49,6 +52,8 @@ pub struct UnsavedDay {
     pub day: u32,
     /// The rows.
     pub rows: Rows,
+    /// How many days had been dropped when it was begun: a clock that is set back may begin a day twice.
+    pub n_dropped: u32,
     n_changes: u64,
 }
 
@@ -110,13 +115,15 @@ pub struct Figures {
     pub keep_alives: u64,
 }
 
-/// How many rows there are at most; further accounts are counted for the model `other` of the client `other`.
+/// How many rows there are before further accounts are counted for the model `other` of the client `other`, which clients
+/// choose, and before they are counted for the caller `other`, too.
 const MAX_ROWS: usize = 256;
+const MAX_ROWS_OF_CALLERS: usize = 4 * MAX_ROWS;
 
 /// The longest name in an account, in characters.
 const MAX_NAME: usize = 64;
 
-/// How many days are kept here: the last two, as a clock may be set back, and more while the store fails.
+/// How many days are kept here: the last two that have changed, as a clock may be set back, and more while the store fails.
 const KEPT_DAYS: usize = 2;
 const MAX_DAYS: usize = 8;
 
@@ -164,8 +171,10 @@ impl Ledger {
         account.limit_names();
         let is_dry_run = account.dry_run;
         self.0.with(|counted| {
-            let counted_day = counted.days.entry(day).or_default();
-            counted_day.n_changes += 1;
+            let n_dropped = counted.n_dropped;
+            let counted_day = counted.days.entry(day).or_insert_with(|| DayState { n_dropped, ..DayState::default() });
+            counted.n_changes += 1;
+            counted_day.n_changes = counted.n_changes;
             counted_day.rows.add(account, figures);
             if let Some(assignment) = assignment.filter(|_| !is_dry_run) {
                 counted_day.rows.experiments.add(assignment, figures);
@@ -178,7 +187,13 @@ impl Ledger {
     pub fn unsaved(&self) -> Vec<UnsavedDay> {
         self.0.with(|counted| {
             let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);
-            unsaved.map(|(day, of)| UnsavedDay { day: *day, rows: of.rows.clone(), n_changes: of.n_changes }).collect()
+            let unsaved = unsaved.map(|(day, DayState { rows, n_changes, n_dropped, .. })| UnsavedDay {
+                day: *day,
+                rows: rows.clone(),
+                n_dropped: *n_dropped,
+                n_changes: *n_changes,
+            });
+            unsaved.collect()
         })
     }
 
@@ -217,13 +232,15 @@ impl Counted {
     /// Keeps the last days, and what is not stored.
     fn drop_days(&mut self) {
         while self.days.len() > KEPT_DAYS {
-            let is_stored = self.days.first_key_value().is_none_or(|(_, day)| day.n_stored == day.n_changes);
-            if !is_stored && self.days.len() <= MAX_DAYS {
+            let unchanged = self.days.iter().min_by_key(|(_, of)| of.n_changes);
+            let Some((day, of)) = unchanged else { return };
+            if of.n_stored < of.n_changes && self.days.len() <= MAX_DAYS {
                 return;
             }
-            if let Some((_, day)) = self.days.pop_first() {
-                self.earlier.merge(&day.rows);
-            }
+            self.earlier.merge(&of.rows);
+            self.n_dropped += 1;
+            let day = *day;
+            self.days.remove(&day);
         }
     }
 }
@@ -264,7 +281,10 @@ impl Rows {
         if let Some(sums) = self.accounts.get_mut(&account) {
             return sums.add(figures);
         }
-        let account = if self.accounts.len() < MAX_ROWS { account } else { account.other() };
+        let account = match self.accounts.len() {
+            ..MAX_ROWS => account,
+            n_rows => account.other(n_rows < MAX_ROWS_OF_CALLERS),
+        };
         self.accounts.entry(account).or_default().add(figures);
     }
 }
@@ -300,9 +320,10 @@ impl Account {
         }
     }
 
-    fn other(self) -> Self {
+    fn other(self, has_caller: bool) -> Self {
         const OTHER: &str = "other";
-        Self { model: OTHER.to_owned(), client: OTHER.to_owned(), caller: OTHER.to_owned(), ..self }
+        let caller = if has_caller { self.caller } else { OTHER.to_owned() };
+        Self { model: OTHER.to_owned(), client: OTHER.to_owned(), caller, ..self }
     }
 }
 
@@ -401,6 +422,37 @@ mod tests {
         let rows: Vec<_> = ledger.unsaved().iter().map(|unsaved| (unsaved.day, n_requests(&unsaved.rows))).collect();
         assert_eq!(rows, [(18, 2)]);
         assert_eq!(n_requests(&ledger.since_start()), 21);
+    }
+
+    #[test]
+    fn after_a_clock_was_set_back_by_days_nothing_takes_the_place_of_what_is_stored() {
+        let (ledger, mut stored) = (Ledger::default(), BTreeMap::new());
+        for (n, day) in (1..).zip([10, 20, 21, 10, 10, 10, 30, 10, 31, 10, 32, 20, 10]) {
+            ledger.add_on(day, account("a"), &one(), None);
+            for unsaved in ledger.unsaved() {
+                ledger.mark_saved(&unsaved);
+                stored.insert((unsaved.day, unsaved.n_dropped), n_requests(&unsaved.rows));
+            }
+            assert_eq!([stored.values().sum::<u64>(), n_requests(&ledger.since_start())], [n; 2], "after {n}");
+        }
+        assert!(stored.len() < 10, "the day that goes on has one row: {stored:?}");
+    }
+
+    #[test]
+    fn names_that_one_caller_invents_hide_no_other_caller() {
+        let ledger = Ledger::default();
+        let of = |caller: &str, client: String| Account { client, caller: caller.to_owned(), ..account("a") };
+        for n in 0..2 * MAX_ROWS {
+            ledger.add_on(0, of("greedy", format!("agent{n}")), &one(), None);
+        }
+        ledger.add_on(0, of("other tenant", "codex".to_owned()), &one(), None);
+        let rows = ledger.since_start();
+        let n_of = |caller| rows.iter().filter(|(row, _)| row.caller == caller).map(|(_, of)| of.requests).sum::<u64>();
+        assert_eq!([n_of("greedy"), n_of("other tenant")], [2 * MAX_ROWS as u64, 1]);
+        for n in 0..2 * MAX_ROWS_OF_CALLERS {
+            ledger.add_on(0, of(&format!("caller {n}"), "codex".to_owned()), &one(), None);
+        }
+        assert!(ledger.since_start().iter().count() <= MAX_ROWS_OF_CALLERS + 1);
     }
 
     #[test]
