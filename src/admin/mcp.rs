@@ -315,11 +315,14 @@ fn query(arguments: &JsonObject) -> String {
     selected.collect::<Vec<_>>().join("&")
 }
 
-/// An argument as text. Models write `null` and empty texts for what they leave out, and numbers as texts.
+/// An argument as text. Models write `null` and empty texts for what they leave out, numbers as texts, and 8 as `8.0`.
 fn argument(arguments: &JsonObject, name: &str) -> Option<String> {
     match arguments.get(name)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(number) => {
+            let number = number.to_string();
+            Some(number.strip_suffix(".0").map(str::to_owned).unwrap_or(number))
+        }
         _ => None,
     }
 }

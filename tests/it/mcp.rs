@@ -99,8 +99,10 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     }
     let (line, _) = call(at, ANN, "recall", json!({"handle": handle, "grep": "line 4711 \u{e9}\t"})).await;
     assert!(line.starts_with(&format!("4712:{}\n", text.lines().nth(4711).unwrap())), "{line}");
-    let (part, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 100, "limit": "50"})).await;
-    assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
+    for offset in [json!(100), json!(100.0)] {
+        let (part, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": offset, "limit": "50"})).await;
+        assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
+    }
     let (all, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 0, "limit": 10_000_000})).await;
     assert!(all.len() < 70_000 && all.ends_with("; go on with offset=65536]"), "{}", all.len());
     // A text that the model reads with the tool is not truncated again.
