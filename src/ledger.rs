@@ -29,32 +29,23 @@ pub struct Ledger(Arc<Held<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    days: BTreeMap<u32, DayState>,
+    days: BTreeMap<u32, CountedDay>,
     n_changes: u64,
     n_dropped: u32,
     /// The rows of earlier days, which are stored.
     earlier: Rows,
 }
 
-#[derive(Debug, Default)]
-struct DayState {
-    rows: Rows,
-    /// The number of its last change, and of the last one that is stored.
-    n_changes: u64,
-    n_stored: u64,
-    n_dropped: u32,
-}
-
-/// The rows of one day that are not stored as they are now.
-#[derive(Debug)]
-pub struct UnsavedDay {
-    /// The day, in days since 1970.
-    pub day: u32,
+/// The rows of one day.
+#[derive(Clone, Debug, Default)]
+pub struct CountedDay {
     /// The rows.
     pub rows: Rows,
     /// How many days had been dropped when it was begun: a clock that is set back may begin a day twice.
     pub n_dropped: u32,
+    /// The number of its last change, and of the last one that is stored.
     n_changes: u64,
+    n_stored: u64,
 }
 
 /// Sums by account, and by the arms of experiments.
@@ -172,7 +163,7 @@ impl Ledger {
         let is_dry_run = account.dry_run;
         self.0.with(|counted| {
             let n_dropped = counted.n_dropped;
-            let counted_day = counted.days.entry(day).or_insert_with(|| DayState { n_dropped, ..DayState::default() });
+            let counted_day = counted.days.entry(day).or_insert(CountedDay { n_dropped, ..CountedDay::default() });
             counted.n_changes += 1;
             counted_day.n_changes = counted.n_changes;
             counted_day.rows.add(account, figures);
@@ -183,24 +174,18 @@ impl Ledger {
         });
     }
 
-    /// Returns what is to be stored. It stays so until [`Self::mark_saved`].
-    pub fn unsaved(&self) -> Vec<UnsavedDay> {
+    /// Returns the days, counted since 1970, that are not stored as they are now. They stay so until [`Self::mark_saved`].
+    pub fn unsaved(&self) -> Vec<(u32, CountedDay)> {
         self.0.with(|counted| {
             let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);
-            let unsaved = unsaved.map(|(day, DayState { rows, n_changes, n_dropped, .. })| UnsavedDay {
-                day: *day,
-                rows: rows.clone(),
-                n_dropped: *n_dropped,
-                n_changes: *n_changes,
-            });
-            unsaved.collect()
+            unsaved.map(|(day, of)| (*day, of.clone())).collect()
         })
     }
 
-    /// Notes that these rows are stored.
-    pub fn mark_saved(&self, saved: &UnsavedDay) {
+    /// Notes that these rows of a day are stored.
+    pub fn mark_saved(&self, day: u32, saved: &CountedDay) {
         self.0.with(|counted| {
-            if let Some(day) = counted.days.get_mut(&saved.day) {
+            if let Some(day) = counted.days.get_mut(&day) {
                 day.n_stored = day.n_stored.max(saved.n_changes);
             }
             counted.drop_days();
@@ -232,8 +217,7 @@ impl Counted {
     /// Keeps the last days, and what is not stored.
     fn drop_days(&mut self) {
         while self.days.len() > KEPT_DAYS {
-            let unchanged = self.days.iter().min_by_key(|(_, of)| of.n_changes);
-            let Some((day, of)) = unchanged else { return };
+            let Some((day, of)) = self.days.iter().min_by_key(|(_, of)| of.n_changes) else { return };
             if of.n_stored < of.n_changes && self.days.len() <= MAX_DAYS {
                 return;
             }
@@ -381,7 +365,7 @@ mod tests {
         one_process.add_on(1, account("a"), &one(), None);
         other.add_on(0, account("b"), &one(), None);
         let mut all = Rows::default();
-        for UnsavedDay { day, rows, .. } in one_process.unsaved().into_iter().chain(other.unsaved()) {
+        for (day, CountedDay { rows, .. }) in one_process.unsaved().into_iter().chain(other.unsaved()) {
             assert!(day < 2);
             let stored = serde_json::to_string(&rows).unwrap();
             all.merge(&serde_json::from_str(&stored).unwrap());
@@ -397,12 +381,12 @@ mod tests {
         ledger.add_on(0, account("a"), &one(), None);
         let being_stored = ledger.unsaved();
         ledger.add_on(0, account("a"), &one(), None);
-        ledger.mark_saved(&being_stored[0]);
+        ledger.mark_saved(0, &being_stored[0].1);
         let next = ledger.unsaved();
-        assert_eq!(next.iter().map(|unsaved| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
-        ledger.mark_saved(&next[0]);
+        assert_eq!(next.iter().map(|(_, unsaved)| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
+        ledger.mark_saved(0, &next[0].1);
         // The one before ends after it.
-        ledger.mark_saved(&being_stored[0]);
+        ledger.mark_saved(0, &being_stored[0].1);
         assert!(ledger.unsaved().is_empty());
     }
 
@@ -413,13 +397,13 @@ mod tests {
             ledger.add_on(day, account("a"), &one(), None);
         }
         let unsaved = ledger.unsaved();
-        assert_eq!(unsaved.iter().map(|unsaved| unsaved.day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
-        for day in &unsaved {
-            ledger.mark_saved(day);
+        assert_eq!(unsaved.iter().map(|(day, _)| *day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+        for (day, of) in &unsaved {
+            ledger.mark_saved(*day, of);
         }
         // The clock is set back.
         ledger.add_on(18, account("a"), &one(), None);
-        let rows: Vec<_> = ledger.unsaved().iter().map(|unsaved| (unsaved.day, n_requests(&unsaved.rows))).collect();
+        let rows: Vec<_> = ledger.unsaved().iter().map(|(day, of)| (*day, n_requests(&of.rows))).collect();
         assert_eq!(rows, [(18, 2)]);
         assert_eq!(n_requests(&ledger.since_start()), 21);
     }
@@ -429,9 +413,9 @@ mod tests {
         let (ledger, mut stored) = (Ledger::default(), BTreeMap::new());
         for (n, day) in (1..).zip([10, 20, 21, 10, 10, 10, 30, 10, 31, 10, 32, 20, 10]) {
             ledger.add_on(day, account("a"), &one(), None);
-            for unsaved in ledger.unsaved() {
-                ledger.mark_saved(&unsaved);
-                stored.insert((unsaved.day, unsaved.n_dropped), n_requests(&unsaved.rows));
+            for (day, of) in ledger.unsaved() {
+                ledger.mark_saved(day, &of);
+                stored.insert((day, of.n_dropped), n_requests(&of.rows));
             }
             assert_eq!([stored.values().sum::<u64>(), n_requests(&ledger.since_start())], [n; 2], "after {n}");
         }

@@ -52,12 +52,12 @@ impl Bookkeeper {
     pub async fn save(&self) {
         let Some(store) = &self.store else { return };
         let _saving = self.saving.lock().await;
-        for unsaved in self.ledger.unsaved() {
+        for (day, unsaved) in self.ledger.unsaved() {
             // Rows are text and numbers.
             let value = Bytes::from(serde_json::to_vec(&unsaved.rows).unwrap_or_default());
-            let note = Note { kind: NoteKind::Ledger, key: self.key(unsaved.day, unsaved.n_dropped), value };
+            let note = Note { kind: NoteKind::Ledger, key: self.key(day, unsaved.n_dropped), value };
             if store.note(note, KEPT).await.is_ok() {
-                self.ledger.mark_saved(&unsaved);
+                self.ledger.mark_saved(day, &unsaved);
             }
         }
     }

@@ -72,8 +72,8 @@ struct Inner<E> {
     identity: Arc<Identity>,
     seal: Arc<Seal>,
     known: Mutex<Known>,
-    /// If the store is full, those who have more than their share and store no more.
-    over_share: Held<Option<HashSet<u16>>>,
+    /// While the store is full, the owners who have more than their share and store no more.
+    over_share: Held<HashSet<u16>>,
     totals: Mutex<Option<Totals>>,
 }
 
@@ -197,7 +197,7 @@ impl<E: Engine> Inner<E> {
 
     /// Whether the store is full and the owner of this key has more than its share.
     fn is_over_share(&self, key: PayloadKey) -> bool {
-        self.over_share.with(|over| over.as_ref().is_some_and(|over| over.contains(&self.seal.owner(key))))
+        self.over_share.with(|over| !over.is_empty() && over.contains(&self.seal.owner(key)))
     }
 
     fn epoch(&self) -> u64 {

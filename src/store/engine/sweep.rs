@@ -75,18 +75,14 @@ impl<E: Engine> Inner<E> {
         let level = self.engine.full_above().await?;
         let owners = if level > 0 { self.engine.owners().await? } else { Vec::new() };
         let over: HashSet<_> = owners.into_iter().filter(|(has, _)| *has > level).map(|(_, owner)| owner).collect();
-        let (is_full, callers) = (level > 0, over.len());
-        let was_full = self.over_share.with(|held| std::mem::replace(held, is_full.then_some(over)).is_some());
-        if is_full == was_full {
-            return Ok(());
-        }
-        if is_full {
-            tracing::error!(
+        let callers = over.len();
+        match (self.over_share.with(|held| std::mem::replace(held, over).len()), callers) {
+            (0, 1..) => tracing::error!(
                 callers,
                 "the store is full of what is in use: new texts of those who have more than their share stay in their requests; raise store.max_bytes, or lower store.keep_for"
-            );
-        } else {
-            tracing::warn!("the store has room again");
+            ),
+            (1.., 0) => tracing::warn!("the store has room again"),
+            _ => {}
         }
         Ok(())
     }
