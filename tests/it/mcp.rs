@@ -5,6 +5,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -139,6 +140,20 @@ async fn a_caller_lists_and_searches_its_own_texts_alone() {
     }
     let (all, _) = call(at, "authorization: Bearer a-token-of-operators", "list", json!({})).await;
     assert!(ann.iter().chain(&bob).all(|handle| all.contains(handle)), "{all}");
+}
+
+#[tokio::test]
+async fn of_texts_that_one_request_has_used_the_newest_are_listed_first() {
+    let (mut upstream, abridge) = start("truncate_tool_results.max_bytes = 1000").await;
+    let at = abridge.address();
+    let mut texts: Vec<_> = (1..25).map(|n| format!("{n}\n").repeat(2000)).collect();
+    offering(at, &mut upstream, ANN, RECALL, &texts).await;
+    // Times are in seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    texts.push("new\n".repeat(2000));
+    let all = handles(&offering(at, &mut upstream, ANN, RECALL, &texts).await);
+    let (listed, _) = call(at, ANN, "list", json!({})).await;
+    assert!(all.len() == 25 && listed.starts_with(&all[24]), "{listed}");
 }
 
 #[tokio::test]
