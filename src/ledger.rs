@@ -29,27 +29,23 @@ pub struct Ledger(Arc<Held<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    days: BTreeMap<u32, DayState>,
+    days: BTreeMap<u32, CountedDay>,
+    n_changes: u64,
+    n_dropped: u32,
     /// The rows of earlier days, which are stored.
     earlier: Rows,
 }
 
-#[derive(Debug, Default)]
-struct DayState {
-    rows: Rows,
-    n_changes: u64,
-    /// How many of the changes are stored.
-    n_stored: u64,
-}
-
-/// The rows of one day that are not stored as they are now.
-#[derive(Debug)]
-pub struct UnsavedDay {
-    /// The day, in days since 1970.
-    pub day: u32,
+/// The rows of one day.
+#[derive(Clone, Debug, Default)]
+pub struct CountedDay {
     /// The rows.
     pub rows: Rows,
+    /// How many days had been dropped when it was begun: a clock that is set back may begin a day twice.
+    pub n_dropped: u32,
+    /// The number of its last change, and of the last one that is stored.
     n_changes: u64,
+    n_stored: u64,
 }
 
 /// Sums by account, and by the arms of experiments.
@@ -110,13 +106,15 @@ pub struct Figures {
     pub keep_alives: u64,
 }
 
-/// How many rows there are at most; further accounts are counted for the model `other` of the client `other`.
+/// How many rows there are before further accounts are counted for the model `other` of the client `other`, which clients
+/// choose, and before they are counted for the caller `other`, too.
 const MAX_ROWS: usize = 256;
+const MAX_ROWS_OF_CALLERS: usize = 4 * MAX_ROWS;
 
 /// The longest name in an account, in characters.
 const MAX_NAME: usize = 64;
 
-/// How many days are kept here: the last two, as a clock may be set back, and more while the store fails.
+/// How many days are kept here: the last two that have changed, as a clock may be set back, and more while the store fails.
 const KEPT_DAYS: usize = 2;
 const MAX_DAYS: usize = 8;
 
@@ -164,8 +162,10 @@ impl Ledger {
         account.limit_names();
         let is_dry_run = account.dry_run;
         self.0.with(|counted| {
-            let counted_day = counted.days.entry(day).or_default();
-            counted_day.n_changes += 1;
+            let n_dropped = counted.n_dropped;
+            let counted_day = counted.days.entry(day).or_insert(CountedDay { n_dropped, ..CountedDay::default() });
+            counted.n_changes += 1;
+            counted_day.n_changes = counted.n_changes;
             counted_day.rows.add(account, figures);
             if let Some(assignment) = assignment.filter(|_| !is_dry_run) {
                 counted_day.rows.experiments.add(assignment, figures);
@@ -174,18 +174,18 @@ impl Ledger {
         });
     }
 
-    /// Returns what is to be stored. It stays so until [`Self::mark_saved`].
-    pub fn unsaved(&self) -> Vec<UnsavedDay> {
+    /// Returns the days, counted since 1970, that are not stored as they are now. They stay so until [`Self::mark_saved`].
+    pub fn unsaved(&self) -> Vec<(u32, CountedDay)> {
         self.0.with(|counted| {
             let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);
-            unsaved.map(|(day, of)| UnsavedDay { day: *day, rows: of.rows.clone(), n_changes: of.n_changes }).collect()
+            unsaved.map(|(day, of)| (*day, of.clone())).collect()
         })
     }
 
-    /// Notes that these rows are stored.
-    pub fn mark_saved(&self, saved: &UnsavedDay) {
+    /// Notes that these rows of a day are stored.
+    pub fn mark_saved(&self, day: u32, saved: &CountedDay) {
         self.0.with(|counted| {
-            if let Some(day) = counted.days.get_mut(&saved.day) {
+            if let Some(day) = counted.days.get_mut(&day) {
                 day.n_stored = day.n_stored.max(saved.n_changes);
             }
             counted.drop_days();
@@ -217,13 +217,14 @@ impl Counted {
     /// Keeps the last days, and what is not stored.
     fn drop_days(&mut self) {
         while self.days.len() > KEPT_DAYS {
-            let is_stored = self.days.first_key_value().is_none_or(|(_, day)| day.n_stored == day.n_changes);
-            if !is_stored && self.days.len() <= MAX_DAYS {
+            let Some((day, of)) = self.days.iter().min_by_key(|(_, of)| of.n_changes) else { return };
+            if of.n_stored < of.n_changes && self.days.len() <= MAX_DAYS {
                 return;
             }
-            if let Some((_, day)) = self.days.pop_first() {
-                self.earlier.merge(&day.rows);
-            }
+            self.earlier.merge(&of.rows);
+            self.n_dropped += 1;
+            let day = *day;
+            self.days.remove(&day);
         }
     }
 }
@@ -263,7 +264,10 @@ impl Rows {
         if let Some(sums) = self.accounts.get_mut(&account) {
             return sums.add(figures);
         }
-        let account = if self.accounts.len() < MAX_ROWS { account } else { account.other() };
+        let account = match self.accounts.len() {
+            ..MAX_ROWS => account,
+            n_rows => account.other(n_rows < MAX_ROWS_OF_CALLERS),
+        };
         self.accounts.entry(account).or_default().add(figures);
     }
 }
@@ -299,9 +303,10 @@ impl Account {
         }
     }
 
-    fn other(self) -> Self {
+    fn other(self, has_caller: bool) -> Self {
         const OTHER: &str = "other";
-        Self { model: OTHER.to_owned(), client: OTHER.to_owned(), caller: OTHER.to_owned(), ..self }
+        let caller = if has_caller { self.caller } else { OTHER.to_owned() };
+        Self { model: OTHER.to_owned(), client: OTHER.to_owned(), caller, ..self }
     }
 }
 
@@ -359,7 +364,7 @@ mod tests {
         one_process.add_on(1, account("a"), &one(), None);
         other.add_on(0, account("b"), &one(), None);
         let mut all = Rows::default();
-        for UnsavedDay { day, rows, .. } in one_process.unsaved().into_iter().chain(other.unsaved()) {
+        for (day, CountedDay { rows, .. }) in one_process.unsaved().into_iter().chain(other.unsaved()) {
             assert!(day < 2);
             let stored = serde_json::to_string(&rows).unwrap();
             all.merge(&serde_json::from_str(&stored).unwrap());
@@ -375,12 +380,12 @@ mod tests {
         ledger.add_on(0, account("a"), &one(), None);
         let being_stored = ledger.unsaved();
         ledger.add_on(0, account("a"), &one(), None);
-        ledger.mark_saved(&being_stored[0]);
+        ledger.mark_saved(0, &being_stored[0].1);
         let next = ledger.unsaved();
-        assert_eq!(next.iter().map(|unsaved| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
-        ledger.mark_saved(&next[0]);
+        assert_eq!(next.iter().map(|(_, unsaved)| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
+        ledger.mark_saved(0, &next[0].1);
         // The one before ends after it.
-        ledger.mark_saved(&being_stored[0]);
+        ledger.mark_saved(0, &being_stored[0].1);
         assert!(ledger.unsaved().is_empty());
     }
 
@@ -391,15 +396,46 @@ mod tests {
             ledger.add_on(day, account("a"), &one(), None);
         }
         let unsaved = ledger.unsaved();
-        assert_eq!(unsaved.iter().map(|unsaved| unsaved.day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
-        for day in &unsaved {
-            ledger.mark_saved(day);
+        assert_eq!(unsaved.iter().map(|(day, _)| *day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+        for (day, of) in &unsaved {
+            ledger.mark_saved(*day, of);
         }
         // The clock is set back.
         ledger.add_on(18, account("a"), &one(), None);
-        let rows: Vec<_> = ledger.unsaved().iter().map(|unsaved| (unsaved.day, n_requests(&unsaved.rows))).collect();
+        let rows: Vec<_> = ledger.unsaved().iter().map(|(day, of)| (*day, n_requests(&of.rows))).collect();
         assert_eq!(rows, [(18, 2)]);
         assert_eq!(n_requests(&ledger.since_start()), 21);
+    }
+
+    #[test]
+    fn after_a_clock_was_set_back_by_days_nothing_takes_the_place_of_what_is_stored() {
+        let (ledger, mut stored) = (Ledger::default(), BTreeMap::new());
+        for (n, day) in (1..).zip([10, 20, 21, 10, 10, 10, 30, 10, 31, 10, 32, 20, 10]) {
+            ledger.add_on(day, account("a"), &one(), None);
+            for (day, of) in ledger.unsaved() {
+                ledger.mark_saved(day, &of);
+                stored.insert((day, of.n_dropped), n_requests(&of.rows));
+            }
+            assert_eq!([stored.values().sum::<u64>(), n_requests(&ledger.since_start())], [n; 2], "after {n}");
+        }
+        assert!(stored.len() < 10, "the day that goes on has one row: {stored:?}");
+    }
+
+    #[test]
+    fn names_that_one_caller_invents_hide_no_other_caller() {
+        let ledger = Ledger::default();
+        let of = |caller: &str, client: String| Account { client, caller: caller.to_owned(), ..account("a") };
+        for n in 0..2 * MAX_ROWS {
+            ledger.add_on(0, of("greedy", format!("agent{n}")), &one(), None);
+        }
+        ledger.add_on(0, of("other tenant", "codex".to_owned()), &one(), None);
+        let rows = ledger.since_start();
+        let n_of = |caller| rows.iter().filter(|(row, _)| row.caller == caller).map(|(_, of)| of.requests).sum::<u64>();
+        assert_eq!([n_of("greedy"), n_of("other tenant")], [2 * MAX_ROWS as u64, 1]);
+        for n in 0..2 * MAX_ROWS_OF_CALLERS {
+            ledger.add_on(0, of(&format!("caller {n}"), "codex".to_owned()), &one(), None);
+        }
+        assert!(ledger.since_start().iter().count() <= MAX_ROWS_OF_CALLERS + 1);
     }
 
     #[test]

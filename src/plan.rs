@@ -71,8 +71,10 @@ pub struct SummaryJob {
     pub n_elements: usize,
     /// The factor that tokens are counted with.
     pub factor: Factor,
-    /// The tokens of what it will take the place of, as the edits have left that: its message must have fewer.
+    /// The tokens of what it will take the place of, as the edits have left that.
     pub tokens: usize,
+    /// Its message must have fewer tokens.
+    pub below_tokens: usize,
     /// The model that the request asks.
     pub model: Option<String>,
     /// What it is made from.

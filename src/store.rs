@@ -27,6 +27,7 @@ pub mod redb;
 pub mod redis;
 pub mod secret;
 pub mod shared;
+mod shares;
 #[cfg(any(test, feature = "testing"))]
 pub mod tests;
 mod time;
@@ -112,7 +113,7 @@ pub struct Settings {
     /// The stored bytes of everything that is kept, compressed: texts, summaries (at most an eighth) and requests of
     /// `[inspect]` (at most an eighth). If there are more, texts that would expire first are removed first, of the
     /// caller who has the most. Texts that were used in the last minute are spared, in a database those of the last
-    /// quarter of `keep_for`. Allowed: 1MiB to 1048576GiB.
+    /// quarter of `keep_for`; other callers make no room for them. Allowed: 1MiB to 1048576GiB.
     #[default(ByteSize::mib(4096))]
     pub max_bytes: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,

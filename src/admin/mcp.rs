@@ -15,6 +15,7 @@
 //! allows, as for a recall over HTTP.
 #![expect(clippy::disallowed_types, reason = "the arguments of these tools, which are read here and go nowhere else")]
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,8 +123,10 @@ const MAX_MEDIA_BYTES: usize = 4 << 20;
 /// The bytes of a payload that are read without a selection.
 const DEFAULT_LIMIT: usize = 20_000;
 
-/// How many payloads `list` and `search` show.
+/// How many payloads `list` and `search` show, and of how many `list` shows the newest: a conversation uses all of its payloads in
+/// each request, so they were last used at one time.
 const MAX_PAYLOADS: usize = 20;
+const MAX_LISTED: usize = 500;
 
 /// How many lines of a payload `search` shows, and their longest length in bytes.
 const MAX_LINES: usize = 3;
@@ -232,10 +235,12 @@ impl Session {
             Audience::All => None,
             Audience::Caller(caller) => Some(Owner { keys: self.keys.clone(), caller }),
         };
-        let query = PageQuery { limit: MAX_PAYLOADS, text: text.clone(), owner, ..PageQuery::default() };
-        let page = self.recalls.search(store.page(query), &self.requester).await?;
+        let limit = if text.is_some() { MAX_PAYLOADS } else { MAX_LISTED };
+        let query = PageQuery { limit, text: text.clone(), owner, ..PageQuery::default() };
+        let mut page = self.recalls.search(store.page(query), &self.requester).await?;
+        page.entries.sort_by_key(|payload| Reverse((payload.used, payload.created)));
         let mut lines = String::new();
-        for payload in &page.entries {
+        for payload in page.entries.iter().take(MAX_PAYLOADS) {
             lines += &self.payload_entry(payload, text.as_deref()).await;
         }
         Ok(if lines.is_empty() { "nothing was found".to_owned() } else { lines })
@@ -314,11 +319,14 @@ fn query(arguments: &JsonObject) -> String {
     selected.collect::<Vec<_>>().join("&")
 }
 
-/// An argument as text. Models write `null` and empty texts for what they leave out, and numbers as texts.
+/// An argument as text. Models write `null` and empty texts for what they leave out, numbers as texts, and 8 as `8.0`.
 fn argument(arguments: &JsonObject, name: &str) -> Option<String> {
     match arguments.get(name)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(number) => {
+            let number = number.to_string();
+            Some(number.strip_suffix(".0").map(str::to_owned).unwrap_or(number))
+        }
         _ => None,
     }
 }

@@ -165,6 +165,7 @@ impl Summarize {
             factor: draft.gauge().factor,
             n_elements: whole.conversation.elements.len(),
             tokens,
+            below_tokens: if draft.context.summarize == SummaryTiming::Whole { tokens.max(COMPACTED) } else { tokens },
             model: whole.conversation.model.clone().map(Into::into),
             source: summary::SummaryInput {
                 body: whole.body.clone(),
@@ -191,6 +192,10 @@ impl Summarize {
         })
     }
 }
+
+/// A compaction that a client asks for may always have so many tokens: it fails without, and cannot tell that its conversation is
+/// short.
+const COMPACTED: usize = 8000;
 
 impl Edit for Summarize {
     fn counts_from(&self, window: Option<usize>) -> usize {

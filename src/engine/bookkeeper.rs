@@ -52,18 +52,19 @@ impl Bookkeeper {
     pub async fn save(&self) {
         let Some(store) = &self.store else { return };
         let _saving = self.saving.lock().await;
-        for unsaved in self.ledger.unsaved() {
+        for (day, unsaved) in self.ledger.unsaved() {
             // Rows are text and numbers.
             let value = Bytes::from(serde_json::to_vec(&unsaved.rows).unwrap_or_default());
-            let note = Note { kind: NoteKind::Ledger, key: self.key(unsaved.day), value };
+            let note = Note { kind: NoteKind::Ledger, key: self.key(day, unsaved.n_dropped), value };
             if store.note(note, KEPT).await.is_ok() {
-                self.ledger.mark_saved(&unsaved);
+                self.ledger.mark_saved(day, &unsaved);
             }
         }
     }
 
-    fn key(&self, day: u32) -> ChainKey {
-        ChainKey::from_bytes((u128::from(day) << 96 | self.process).to_be_bytes())
+    fn key(&self, day: u32, n_dropped: u32) -> ChainKey {
+        // A day that is begun anew has another key.
+        ChainKey::from_bytes((u128::from(day) << 96 | (self.process ^ u128::from(n_dropped))).to_be_bytes())
     }
 
     /// The last days of the ledger, the first one first; without a store, what this process has counted.

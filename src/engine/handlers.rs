@@ -12,7 +12,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
@@ -34,7 +33,6 @@ pub struct Answers {
     /// Has the answers in the store, and notes their uses there.
     summaries: Arc<Summaries>,
     known: Cache<ChainKey, Arc<Answer>, By<Arc<Answer>>>,
-    calls: Semaphore,
     state: Held<State>,
 }
 
@@ -130,9 +128,6 @@ const ENTRY_BYTES: u64 = 128;
 /// A use is noted again after this time.
 const USE_INTERVAL: Duration = Duration::from_hours(1);
 
-/// How many questions are under way at a time, of all requests.
-const MAX_CALLS: usize = 32;
-
 /// How long a handler is not asked that has not answered in time, so that it delays one request and not each.
 const REST: Duration = Duration::from_secs(30);
 
@@ -141,7 +136,7 @@ const REST: Duration = Duration::from_secs(30);
 impl Answers {
     pub(super) fn new(summaries: Arc<Summaries>) -> Self {
         let known = Cache::with_weighter(1024, MAX_BYTES, By(weight));
-        Self { summaries, known, calls: Semaphore::new(MAX_CALLS), state: Held::default() }
+        Self { summaries, known, state: Held::default() }
     }
 
     /// The answer that is kept, if there is one.
@@ -208,7 +203,7 @@ impl Answers {
         if self.state.with(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
             return Err(AskError::Resting);
         }
-        let _place = timeout_at(deadline, self.calls.acquire()).await.map_err(|_| AskError::TimedOut)?;
+        let _place = timeout_at(deadline, client.places.acquire()).await.map_err(|_| AskError::TimedOut)?;
         let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask), ask.most_bytes)).await else {
             self.state.with(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
             return Err(AskError::TimedOut);

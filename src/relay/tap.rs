@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::HeaderMap;
-use memchr::memchr;
+use memchr::memchr2;
 use serde::Deserialize;
 
 use super::outline::Line;
@@ -113,7 +113,7 @@ impl Tap {
     }
 
     fn read_events(&mut self, mut chunk: &[u8]) {
-        while let Some(at) = memchr(b'\n', chunk) {
+        while let Some(at) = memchr2(b'\r', b'\n', chunk) {
             let (line, rest) = chunk.split_at(at);
             chunk = rest.get(1..).unwrap_or_default();
             if self.carry.is_empty() {
@@ -215,6 +215,16 @@ mod tests {
         for cut in 0..STREAM.len() {
             let (head, tail) = STREAM.split_at(cut);
             assert_eq!(watch("text/event-stream", &[head, tail]), expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn lines_may_end_with_a_carriage_return_alone() {
+        let stream = str::from_utf8(STREAM).unwrap().replace("\r\n", "\n").replace('\n', "\r");
+        let expected = watch("text/event-stream", &[STREAM]);
+        for n in [1, 7, stream.len()] {
+            let pieces: Vec<_> = stream.as_bytes().chunks(n).collect();
+            assert_eq!(watch("text/event-stream", &pieces), expected);
         }
     }
 

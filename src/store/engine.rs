@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +23,7 @@ use super::{
     Clock, Counts, Cursor, NamedPayloads, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
     StoreErrorKind, StoreResult, SweepResult, Verified,
 };
+use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
 
@@ -71,7 +72,8 @@ struct Inner<E> {
     identity: Arc<Identity>,
     seal: Arc<Seal>,
     known: Mutex<Known>,
-    is_full: AtomicBool,
+    /// While the store is full, the owners who have more than their share and store no more.
+    over_share: Held<HashSet<u16>>,
     totals: Mutex<Option<Totals>>,
 }
 
@@ -153,7 +155,7 @@ impl<E: Engine> EngineStore<E> {
             identity,
             seal: Arc::new(seal),
             known: Mutex::new(Known { keys: known, damaged: HashSet::new(), epoch: 0 }),
-            is_full: AtomicBool::new(false),
+            over_share: Held::default(),
             totals: Mutex::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
@@ -176,7 +178,7 @@ impl<E: Engine> EngineStore<E> {
         let mut stored = Ok(());
         if !missing.is_empty() {
             // What an engine has that is full needs no room.
-            if self.inner.is_full.load(Ordering::Relaxed) {
+            if missing.iter().any(|(key, _)| self.inner.is_over_share(*key)) {
                 self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
                 return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
             }
@@ -191,6 +193,11 @@ impl<E: Engine> EngineStore<E> {
 impl<E: Engine> Inner<E> {
     fn counts(&self) -> &Counts {
         &self.engine.links().counts
+    }
+
+    /// Whether the store is full and the owner of this key has more than its share.
+    fn is_over_share(&self, key: PayloadKey) -> bool {
+        self.over_share.with(|over| !over.is_empty() && over.contains(&self.seal.owner(key)))
     }
 
     fn epoch(&self) -> u64 {

@@ -46,8 +46,8 @@ pub enum EngineError {
     /// A text cannot be encrypted.
     #[error("the text is too long to be encrypted")]
     TooLong,
-    /// The data is larger than `store.max_bytes`, and all of it is in use.
-    #[error("store.max_bytes is reached, and all that is stored is in use")]
+    /// The data is larger than `store.max_bytes`, what is above it is in use, and the caller has stored more than others.
+    #[error("store.max_bytes is reached, what this caller has above its share is in use, and it stores no more")]
     Full,
     /// A value could not be decoded.
     #[error("what is stored cannot be read")]

@@ -146,7 +146,7 @@ impl Engine for Postgres {
         let (name, parameters) = match stale {
             Stale::Expired => ("sweep", vec![int(self.now()), int(self.terms.keep_for()), int(BATCH)]),
             Stale::Unused { owner, bytes } => {
-                let (unused, owner) = (int(self.terms.in_use_for()), int(owner.map(i64::from)));
+                let (unused, owner) = (int(self.terms.in_use_for()), int(i64::from(owner)));
                 ("sweep_unused", vec![int(self.now()), unused, int(BATCH), owner, int(count(bytes))])
             }
         };
@@ -174,13 +174,13 @@ impl Engine for Postgres {
         Ok(n_gone)
     }
 
-    async fn is_full(&self) -> StoreResult<bool> {
-        let full = self.rows(Op::Get, "meta", &[text("full")], |row| cell::<Option<i64>>(row, 1)).await?;
-        Ok(full.contains(&Some(1)))
+    async fn full_above(&self) -> StoreResult<u64> {
+        let level = self.rows(Op::Get, "meta", &[text("full")], |row| number(row, 1)).await?;
+        Ok(level.first().copied().unwrap_or_default())
     }
 
-    async fn set_full(&self, is_full: bool) -> StoreResult<()> {
-        self.execute(Op::Sweep, "set_full", &[int(i64::from(is_full))]).await.map(drop)
+    async fn set_full_above(&self, level: u64) -> StoreResult<()> {
+        self.execute(Op::Sweep, "set_full", &[int(count(level))]).await.map(drop)
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {

@@ -175,7 +175,7 @@ impl Engine for Redis {
                 let age = |lifetime| self.terms.keep_for() + self.terms.extra(lifetime);
                 ([age(Lifetime::Usual), age(Lifetime::Chained)], None, u64::MAX, BUCKETS)
             }
-            Stale::Unused { owner, bytes } => ([self.terms.in_use_for(); 2], owner, bytes, BUCKETS_AT_ONCE),
+            Stale::Unused { owner, bytes } => ([self.terms.in_use_for(); 2], Some(owner), bytes, BUCKETS_AT_ONCE),
         };
         let of_each = count(bytes / BUCKETS as u64 + 1);
         let mut steps = each_bucket(|bucket| {
@@ -232,12 +232,13 @@ impl Engine for Redis {
         Ok(n_removed)
     }
 
-    async fn is_full(&self) -> StoreResult<bool> {
-        self.one(Op::Get, Step::of_fleet("meta").with("full")).await
+    async fn full_above(&self) -> StoreResult<u64> {
+        let level: Option<u64> = self.one(Op::Get, Step::of_fleet("meta").with("full")).await?;
+        Ok(level.unwrap_or_default())
     }
 
-    async fn set_full(&self, is_full: bool) -> StoreResult<()> {
-        self.one(Op::Sweep, Step::of_fleet("set_meta").with("full").with(i64::from(is_full))).await
+    async fn set_full_above(&self, level: u64) -> StoreResult<()> {
+        self.one(Op::Sweep, Step::of_fleet("set_meta").with("full").with(count(level))).await
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {

@@ -256,8 +256,9 @@ async fn makes_room<S: Open>(opener: &Opener<'_>) {
     let small = Settings { max_bytes: ByteSize(100_000), ..Settings::default() };
     let [one, other] = opener.open::<S, 2>(small, clock.clock()).await;
     let keys = Keys::new(one.secret().unwrap());
+    let key = |caller: &[u8], n: u8| keys.payload(keys.caller(caller), &dense(n, 9_000));
     let put = async |store: &S, caller: &[u8], n: u8| {
-        let key = keys.payload(keys.caller(caller), &dense(n, 9_000));
+        let key = key(caller, n);
         store.put_all(vec![(key, dense(n, 9_000))]).await.unwrap();
         clock.forward(60);
         key
@@ -286,13 +287,28 @@ async fn makes_room<S: Open>(opener: &Opener<'_>) {
     for kept in ann.into_iter().chain([cleo]) {
         assert!(one.get(kept).await.unwrap().is_some());
     }
-    // Payloads in use stay, also those of the caller who has the most.
+    // Payloads in use stay, also those of the caller who has the most. Others make no room for them, and store more.
     clock.forward(3 * 86_400);
     for n in 2..14 {
         put(&one, b"bob", n).await;
     }
-    assert_eq!(other.sweep().await.unwrap().crowded_out, 3, "those of the others");
-    assert!(left().await.iter().all(|is_left| *is_left) && one.was_swept(ann[0]).await.unwrap());
+    assert_eq!(other.sweep().await.unwrap().crowded_out, 0);
+    one.maintain().await.unwrap();
+    for (store, n) in [(&one, 20), (&other, 21)] {
+        put(store, b"ann", n).await;
+        put(store, b"dora", n).await;
+        let greedy = store.put_all(vec![(key(b"bob", n), dense(n, 9_000))]).await;
+        assert_eq!(greedy.unwrap_err().kind, StoreErrorKind::Full);
+    }
+    assert!(left().await.iter().all(|is_left| *is_left) && !one.was_swept(ann[0]).await.unwrap());
+    // Once what the greedy one has is unused, it makes room, and may store more.
+    clock.forward(3 * 86_400);
+    put(&one, b"dora", 20).await;
+    assert!(other.sweep().await.unwrap().crowded_out >= 7);
+    one.maintain().await.unwrap();
+    put(&one, b"bob", 20).await;
+    assert!(one.get(ann[0]).await.unwrap().is_some());
+    assert!(S::NAME == "Redis" || one.was_swept(greedy[0]).await.unwrap());
 }
 
 async fn damaged_note<S: Open>(engine: &Engine) {

@@ -174,6 +174,20 @@ async fn a_session_goes_on_with_the_compacted_items_and_its_summary_is_no_wish_o
 }
 
 #[tokio::test]
+async fn a_conversation_that_is_shorter_than_its_summary_is_compacted_too() {
+    let mut scene = Scene::with(ANSWERS).await;
+    let said = [("user", "go"), ("assistant", "done"), ("user", "again"), ("assistant", "done")];
+    let input = said.map(|(role, content)| json!({"role": role, "content": content}));
+    let short = json!({"model": "gpt-4o", "input": input}).to_string();
+    let (_, reply) = compacted(&mut scene, &short).await;
+    assert_eq!(reply.head.status(), 200);
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+    let text = user_text(&answer["output"][0]);
+    assert!(text.starts_with(LEAD_IN) && text.contains("They counted."), "{text}");
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
 async fn an_upstream_without_compaction_is_asked_once() {
     for status in ["404 Not Found", "405 Method Not Allowed", "501 Not Implemented"] {
         let mut scene = Scene::with(&ANSWERS.replace("\"answer\"", "\"auto\"")).await;

@@ -5,6 +5,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -99,8 +100,10 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     }
     let (line, _) = call(at, ANN, "recall", json!({"handle": handle, "grep": "line 4711 \u{e9}\t"})).await;
     assert!(line.starts_with(&format!("4712:{}\n", text.lines().nth(4711).unwrap())), "{line}");
-    let (part, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 100, "limit": "50"})).await;
-    assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
+    for offset in [json!(100), json!(100.0)] {
+        let (part, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": offset, "limit": "50"})).await;
+        assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
+    }
     let (all, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 0, "limit": 10_000_000})).await;
     assert!(all.len() < 70_000 && all.ends_with("; go on with offset=65536]"), "{}", all.len());
     // A text that the model reads with the tool is not truncated again.
@@ -137,6 +140,20 @@ async fn a_caller_lists_and_searches_its_own_texts_alone() {
     }
     let (all, _) = call(at, "authorization: Bearer a-token-of-operators", "list", json!({})).await;
     assert!(ann.iter().chain(&bob).all(|handle| all.contains(handle)), "{all}");
+}
+
+#[tokio::test]
+async fn of_texts_that_one_request_has_used_the_newest_are_listed_first() {
+    let (mut upstream, abridge) = start("truncate_tool_results.max_bytes = 1000").await;
+    let at = abridge.address();
+    let mut texts: Vec<_> = (1..25).map(|n| format!("{n}\n").repeat(2000)).collect();
+    offering(at, &mut upstream, ANN, RECALL, &texts).await;
+    // Times are in seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    texts.push("new\n".repeat(2000));
+    let all = handles(&offering(at, &mut upstream, ANN, RECALL, &texts).await);
+    let (listed, _) = call(at, ANN, "list", json!({})).await;
+    assert!(all.len() == 25 && listed.starts_with(&all[24]), "{listed}");
 }
 
 #[tokio::test]

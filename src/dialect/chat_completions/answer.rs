@@ -2,7 +2,7 @@
 
 use super::ChatCompletions;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
-use crate::dialect::json::{Cursor, ReadResult, fields};
+use crate::dialect::json::{Cursor, ReadResult};
 use crate::raw::{elements, utf8};
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -69,7 +69,17 @@ impl Chunk {
 
     fn add_choice(&mut self, cursor: &mut Cursor<'_>) -> ReadResult {
         let start = cursor.at();
-        let [index, reason] = fields(cursor, [b"index", b"finish_reason"])?;
+        let (mut index, mut reason) = (None, None);
+        // Of two members with one name the last one counts, as for most readers.
+        cursor.members(|cursor, key| {
+            let value = cursor.value()?;
+            match &*key {
+                b"index" => index = Some(value),
+                b"finish_reason" => reason = Some(value),
+                _ => {}
+            }
+            Ok(())
+        })?;
         let is_first = index.is_none_or(|index| matches!(cursor.bytes(index), b"0" | b"null"));
         if is_first && self.first.is_none() {
             (self.first, self.reason) = (Some(Span { start, end: cursor.at() }), reason);
@@ -147,6 +157,14 @@ mod tests {
         assert!(!answer(&[r#"{"choices":null,"error":null}"#]).unwrap().is_error);
         assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
         assert_eq!(answer(&[r#"{"choices":[{"delta":{"content":7}}]}"#]), Err(InvalidAnswer));
+    }
+
+    #[test]
+    fn a_bill_beside_a_name_that_comes_twice_is_read() {
+        let chunk = r#"{"choices":[{"index":0,"index":0,"finish_reason":null,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3.0}}"#;
+        let answer = answer(&[chunk]).unwrap();
+        let usage = Usage { input: 9, output: 3, ..Usage::default() };
+        assert_eq!((answer.stop_reason.as_deref(), answer.usage), (Some("stop"), Some(usage)));
     }
 
     #[test]

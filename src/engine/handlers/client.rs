@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use tokio::sync::Semaphore;
 
 use super::AskError;
 use crate::body::RequestBody;
@@ -45,7 +47,12 @@ pub(super) struct HandlerClient {
     target: Target,
     timeout: Duration,
     key: Option<HeaderValue>,
+    /// Each handler has its own: one that hangs is in no other's way.
+    pub(super) places: Arc<Semaphore>,
 }
+
+/// How many questions to a handler are under way at a time, of all requests.
+const MAX_CALLS: usize = 32;
 
 #[derive(Clone, Debug)]
 enum Target {
@@ -117,7 +124,7 @@ impl HandlerClient {
                 Target::Http(Box::new(post_client(&url, handler.timeout, proxies)?), url.uri().clone())
             }
         };
-        Ok(Self { target, timeout: handler.timeout.0, key })
+        Ok(Self { target, timeout: handler.timeout.0, key, places: Arc::new(Semaphore::new(MAX_CALLS)) })
     }
 
     /// Posts a question, and reads the answer, whose text has at most so many bytes.

@@ -305,7 +305,7 @@ impl SummaryTask {
     /// The summary that replaces the messages, if it is smaller than they are.
     async fn counted(&self, text: String) -> Result<CountedSummary, CallError> {
         let tokens = self.tokens(&text).await?;
-        answer::smaller(tokens, self.job.tokens)?;
+        answer::smaller(tokens, self.job.below_tokens)?;
         let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
         let SummaryJob { tokens_replaced, n_elements: made_at, .. } = self.job;
         Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })

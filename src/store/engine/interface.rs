@@ -29,9 +29,8 @@ pub(in crate::store) struct Terms {
 pub(in crate::store) enum Stale {
     /// Those that were unused for longer than their lifetime.
     Expired,
-    /// Those that no process counts as known, what would expire first before others, until that is so many bytes: of one
-    /// owner, or of all.
-    Unused { owner: Option<u16>, bytes: u64 },
+    /// Those of one owner that no process counts as known, what would expire first before others, until that is so many bytes.
+    Unused { owner: u16, bytes: u64 },
 }
 
 /// The outcome of a call.
@@ -100,10 +99,10 @@ pub(in crate::store) trait Engine: Send + Sync + Sized + 'static {
     /// [`crate::store::TOMBSTONES`]; how many summaries.
     fn crowd_others(&self) -> impl Reply<u64>;
 
-    /// Whether the store is full, as the last sweep has found.
-    fn is_full(&self) -> impl Reply<bool>;
+    /// If the last sweep has found the store full, the bytes above which an owner stores nothing more; otherwise 0.
+    fn full_above(&self) -> impl Reply<u64>;
 
-    fn set_full(&self, is_full: bool) -> impl Reply<()>;
+    fn set_full_above(&self, level: u64) -> impl Reply<()>;
 
     /// Totals of what is stored, as [`Stats::of_totals`](crate::store::Stats) takes them.
     fn totals(&self) -> impl Reply<[u64; 8]>;

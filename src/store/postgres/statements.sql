@@ -151,10 +151,10 @@ WITH gone AS (DELETE FROM abridge_payloads WHERE key IN
     SELECT count(*), coalesce(sum(stored_bytes), 0)::bigint FROM gone;
 
 -- name: sweep_unused
--- Removes what would be due first of what was not used for $2 seconds, of the owner $4 unless that is null, until it is $5 bytes.
+-- Removes what would be due first of what was not used for $2 seconds, of the owner $4, until it is $5 bytes.
 WITH gone AS (DELETE FROM abridge_payloads WHERE key IN
     (SELECT key FROM (SELECT key, sum(stored_bytes) OVER (ORDER BY due, key) - stored_bytes AS before FROM
-    (SELECT key, stored_bytes, due FROM abridge_payloads WHERE used < :now - $2 AND ($4 IS NULL OR owner = $4)
+    (SELECT key, stored_bytes, due FROM abridge_payloads WHERE used < :now - $2 AND owner = $4
     ORDER BY due, key LIMIT $3) AS first) AS summed WHERE before < $5) AND used < :now - $2
     RETURNING key, stored_bytes),
     marked AS (INSERT INTO abridge_swept (key, at) SELECT key, :now FROM gone

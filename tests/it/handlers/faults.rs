@@ -85,6 +85,31 @@ async fn a_handler_that_hangs_delays_one_request() {
 }
 
 #[tokio::test]
+async fn a_handler_that_hangs_is_in_no_other_handlers_way() {
+    let upstream = Summarizer::playing([]).await;
+    let (hanging, handler) = (Handler::playing(|_| Play::Hang).await, Handler::playing(digest).await);
+    let abridge = clearing(&upstream, &handler)
+        .with("handlers.digests.timeout = \"2s\"")
+        .with(format!("handlers.hangs.url = {:?}", hanging.url()))
+        .with("handlers.hangs.timeout = \"20s\"")
+        .with("tools.slow.clear_handler = \"hangs\"")
+        .start()
+        .await;
+    let slow = |n: usize| session(40).replace("\"bash\"", "\"slow\"").replace("result ", &format!("result of {n}: "));
+    let waiting = async { tokio::join!(ask(&abridge, slow(1)), ask(&abridge, slow(2)), ask(&abridge, slow(3))) };
+    let other = async {
+        while hanging.asked().len() < 32 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        results(&abridge, &upstream, session(5)).await
+    };
+    tokio::select! {
+        _ = waiting => panic!("the questions to the one that hangs are still waited for"),
+        after = other => assert!(after[..3].iter().all(|text| text.contains("ok and 59 more lines")), "{after:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_full_keeps_no_answer_and_the_texts_stay() {
     let upstream = Summarizer::playing([]).await;
     let handler = Handler::playing(digest).await;

@@ -10,6 +10,7 @@ use super::{Job, Writer};
 use crate::payload::Lifetime;
 use crate::store::redb::others::{self, Quota};
 use crate::store::redb::{closed, failed, tables, whole};
+use crate::store::shares::fair_level;
 use crate::store::time::Expiry;
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
@@ -213,6 +214,7 @@ impl Writer {
 }
 
 /// The candidates to remove until `excess` bytes are free: each is the first that may leave of the caller who has the most then.
+/// Who has no more than its share loses none.
 fn crowded_out(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadInfo) -> bool) -> Vec<Candidate> {
     let mut callers: HashMap<_, (u64, VecDeque<_>)> = HashMap::new();
     for candidate in sorted {
@@ -222,10 +224,11 @@ fn crowded_out(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadI
             leaves.push_back(candidate);
         }
     }
+    let level = fair_level(callers.values().map(|(bytes, _)| *bytes), excess);
     let mut most: BinaryHeap<_> = callers.iter().map(|(owner, (bytes, _))| (*bytes, *owner)).collect();
     let (mut left, mut chosen) = (excess, Vec::new());
     while left > 0
-        && let Some((bytes, owner)) = most.pop()
+        && let Some((bytes, owner)) = most.pop().filter(|(bytes, _)| *bytes > level)
     {
         let Some(next) = callers.get_mut(&owner).and_then(|(_, leaves)| leaves.pop_front()) else { continue };
         left = left.saturating_sub(next.entry.stored_bytes);
