@@ -195,10 +195,12 @@ impl DeduplicateToolResults {
         }
         let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
         for (index, unit) in units() {
-            let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
-            let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
-            beginning = beginning.then(fingerprint);
-            if is_sent && lengths.contains(&unit.span.len()) {
+            if !is_compared(index, unit) || !draft.is_in_sight(index) {
+                continue;
+            }
+            let fingerprint = draft.fingerprint(index);
+            beginning = beginning.mixed(index.get(), 0).then(fingerprint);
+            if lengths.contains(&unit.span.len()) {
                 n_bytes += unit.span.len();
                 if n_bytes > MAX_TEXTS {
                     break;
