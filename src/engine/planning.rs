@@ -272,8 +272,10 @@ impl<'a> Planning<'a> {
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
         let Self { body, waits, summary_error, store_error, lease, .. } = self;
         let lease = (lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(lease));
-        let edited = EditedBody::planned(body.bytes, planned, store_error);
-        Box::new(EditedBody { summary_error, waits, offloaded_bytes, lease, ..edited })
+        let mut edited = Box::new(EditedBody::planned(body.bytes, planned, store_error));
+        (edited.summary_error, edited.waits, edited.lease) = (summary_error, waits, lease);
+        edited.offloaded_bytes = offloaded_bytes;
+        edited
     }
 
     // === helpers ===

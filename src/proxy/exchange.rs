@@ -1,5 +1,6 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
+use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -356,8 +357,11 @@ impl EditState {
 
 /// The changes by edit: `patch=1;clear=5`.
 pub(super) fn counts(report: &Report) -> String {
-    let each: Vec<String> = report.counts().into_iter().map(|(label, n)| format!("{label}={n}")).collect();
-    each.join(";")
+    report.counts().into_iter().fold(String::new(), |mut text, (label, n)| {
+        let between = if text.is_empty() { "" } else { ";" };
+        let _written = write!(text, "{between}{label}={n}"); // a String takes everything
+        text
+    })
 }
 
 /// The tokens before and after, where they were counted.
