@@ -290,7 +290,14 @@ impl Upstream {
     ///
     /// Only the pool retries, and only if an idle connection was closed before a byte of the request was written.
     /// Dropping the future cancels the request.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+    pub fn send(
+        &self,
+        request: impl Into<Box<Request<RequestBody>>>,
+    ) -> impl Future<Output = Result<Response<Incoming>, UpstreamError>> {
+        self.try_send(request.into())
+    }
+
+    async fn try_send(&self, mut request: Box<Request<RequestBody>>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
         match &self.host {
             Some(host) => drop(headers.insert(HOST, host.clone())),
@@ -322,7 +329,7 @@ impl Upstream {
         }
         let progress = UploadProgress::start();
         request.body_mut().progress = Some(progress.clone());
-        let request = request.map(Box::new);
+        let request = request.map(Box::new); // as hyper moves it many times
         let answer = tokio::select! {
             biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {

@@ -330,11 +330,7 @@ impl<'a> Cursor<'a> {
 
     fn take_far_spaced(&mut self, byte: u8) -> bool {
         self.space();
-        let is = self.take_if(byte);
-        if is {
-            self.space();
-        }
-        is
+        self.take_if(byte).then(|| self.space()).is_some()
     }
 
     fn take_if(&mut self, byte: u8) -> bool {

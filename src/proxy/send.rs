@@ -23,7 +23,7 @@ use crate::upstream::{self, Upstream, UpstreamError};
 /// Sends a request to `target` and waits for the head of the answer.
 pub(super) async fn send_request(
     upstream: &Upstream,
-    mut request: Request<RequestBody>,
+    mut request: Box<Request<RequestBody>>,
     target: Uri,
     tunnel: Option<&Tunnel>,
 ) -> Result<UpstreamAnswer, UpstreamError> {

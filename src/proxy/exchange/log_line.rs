@@ -124,13 +124,9 @@ impl fmt::Display for LogLine<'_> {
                 continue;
             }
             write!(f, "  {verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })?;
-            if let Some(n) = offloaded.take_if(|_| stores) {
-                write!(f, " (offloaded {})", bytes(n))?;
-            }
+            offloaded.take_if(|_| stores).map_or(Ok(()), |n| write!(f, " (offloaded {})", bytes(n)))?;
         }
-        if let Some(n) = offloaded {
-            write!(f, "  offloaded {}", bytes(n))?;
-        }
+        offloaded.map_or(Ok(()), |n| write!(f, "  offloaded {}", bytes(n)))?;
         let regrets = report.regrets;
         for (n, what) in [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")] {
             if n > 0 {
@@ -139,9 +135,8 @@ impl fmt::Display for LogLine<'_> {
         }
         f.write_str(if regrets.keep_doubled { "  keep doubled" } else { "" })?;
         write!(f, "  {:.1} ms", self.added.as_secs_f64() * 1e3)?;
-        if let Some(time) = self.summary_time {
-            write!(f, "  waited {:.1} s for a summary", time.as_secs_f64())?;
-        }
+        let waited = self.summary_time.map(|time| time.as_secs_f64());
+        waited.map_or(Ok(()), |seconds| write!(f, "  waited {seconds:.1} s for a summary"))?;
         self.prefix_kept.map_or(Ok(()), |share| write!(f, "  prefix kept {:.0} %", share * 100.0))
     }
 }
