@@ -1,7 +1,7 @@
 //! The answer of an upstream, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::in_band::ALL_ROUNDS;
 use super::json::{each_element, element_fields, fields_at};
@@ -131,16 +131,12 @@ impl<'a> Members<'a> {
         self.0.get(key).filter(|value| *value != "null")
     }
 
-    fn read<T: Deserialize<'a>>(&self, key: &str) -> Result<Option<T>, InvalidAnswer> {
-        self.get(key).map(|json| serde_json::from_str(json).map_err(|_| InvalidAnswer)).transpose()
-    }
-
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, InvalidAnswer> {
-        self.read(key)
+        self.get(key).map(|json| Ok(raw::unescaped(json).ok_or(InvalidAnswer)?.into_owned())).transpose()
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, InvalidAnswer> {
-        self.read(key)
+        self.get(key).map(|json| json.parse().map_err(|_| InvalidAnswer)).transpose()
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, InvalidAnswer> {

@@ -263,6 +263,7 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Owned(name.into_owned().into_bytes()))
     }
 
+    #[inline]
     fn key(&mut self) -> ReadResult {
         require(self.peek() == Some(b'"'))?;
         self.string()?;

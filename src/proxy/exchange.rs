@@ -1,6 +1,5 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -358,8 +357,7 @@ impl EditState {
 /// The changes by edit: `patch=1;clear=5`.
 pub(super) fn counts(report: &Report) -> String {
     report.counts().into_iter().fold(String::new(), |mut text, (label, n)| {
-        let between = if text.is_empty() { "" } else { ";" };
-        let _written = write!(text, "{between}{label}={n}"); // a String takes everything
+        text.extend([if text.is_empty() { "" } else { ";" }, label, "=", &n.to_string()]);
         text
     })
 }

@@ -187,7 +187,7 @@ impl DeduplicateToolResults {
             _ => false,
         };
         let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
-            is_compared(*index, unit) && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
+            lengths.contains(&unit.span.len()) && is_compared(*index, unit)
         };
         let units = || draft.conversation.indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
@@ -209,7 +209,7 @@ impl DeduplicateToolResults {
                 messages.push(Message { unit: index, calls, fingerprint, beginning });
             }
         }
-        messages
+        if messages.len() > 1 { messages } else { Vec::new() }
     }
 
     /// The texts of a message, each with its lines.
