@@ -107,8 +107,10 @@ pub struct Unit {
     pub blocks: Range<BlockIndex>,
     /// What else is known of it.
     pub flags: Flags,
-    /// Its identity, as far as it was asked for.
-    pub known: Fingerprints,
+    /// Its identity, once it was asked for: see [`Unit::fingerprint`].
+    pub known: OnceCell<Fingerprint>,
+    /// That of its content: see [`Unit::content_fingerprint`].
+    pub content_known: OnceCell<Fingerprint>,
 }
 
 /// The properties of a unit besides its text.
@@ -135,13 +137,6 @@ pub struct Flags {
     pub in_program: bool,
     /// It must follow something that the user or a tool says, and precede the model if it is not the last.
     pub follows_user: bool,
-}
-
-/// The identity of a unit: see [`Unit::fingerprint`] and [`Unit::content_fingerprint`].
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Fingerprints {
-    unit: OnceCell<Fingerprint>,
-    content: OnceCell<Fingerprint>,
 }
 
 /// Who speaks in a unit.
@@ -363,7 +358,7 @@ const HASH_ONCE_FROM: usize = 512;
 impl Unit {
     /// What all of it is known by, as it is written in the body that it was read from.
     pub fn fingerprint(&self, body: &[u8]) -> Fingerprint {
-        *self.known.unit.get_or_init(|| {
+        *self.known.get_or_init(|| {
             let (Span { start, end }, whole) = (self.content_or_end(), self.span);
             if whole.len() < HASH_ONCE_FROM {
                 return Fingerprint::of(whole.of(body)).mixed(start - whole.start, end - whole.start);
@@ -375,12 +370,12 @@ impl Unit {
 
     /// What its content is known by; that of nothing where it has none.
     pub fn content_fingerprint(&self, body: &[u8]) -> Fingerprint {
-        *self.known.content.get_or_init(|| Fingerprint::of(self.content_or_end().of(body)))
+        *self.content_known.get_or_init(|| Fingerprint::of(self.content_or_end().of(body)))
     }
 
     /// Takes over what its content is known by, so that it is not hashed again.
     pub fn set_content_fingerprint(&self, content: Fingerprint) {
-        self.known.content.get_or_init(|| content);
+        self.content_known.get_or_init(|| content);
     }
 
     fn content_or_end(&self) -> Span {

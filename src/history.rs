@@ -234,11 +234,6 @@ pub const MAX_ENTRIES: usize = 500;
 // === impl History ===
 
 impl History {
-    /// Creates an empty history.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a finished request, and returns the sequence number that it gets.
     pub fn push(&self, mut entry: Entry) -> u64 {
         self.0.with(|state| {

@@ -184,7 +184,7 @@ impl Proxy {
             stats: status::StatsCache::default(),
             accounting: Arc::new(Accounting {
                 notices: notices::Notices::default(),
-                history: History::new(),
+                history: History::default(),
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
                 caches: cache_ledger::CacheLedger::default(),
@@ -324,8 +324,8 @@ impl Proxy {
             exchange.recalls = self.recalls_in_band(&mut head, planner, place, &edited);
         }
         exchange.set_edited(edited, dry_run);
-        let request = Box::new(Request::from_parts(head.parts, body));
-        let mut answer = send(upstream, request, head.target, &mut exchange).await?;
+        let mut answer =
+            send(upstream, Request::from_parts(head.parts, body).into(), head.target, &mut exchange).await?;
         if let Some(retry) = retry.filter(|retry| retry.may_be_refused_by(&answer)) {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
@@ -352,8 +352,7 @@ impl Proxy {
         let body = request_body(&mut head.parts.headers, bytes, &edited, dry_run);
         exchange.set_edited(edited, dry_run);
         let upstream = &head.destination.upstream;
-        let request = Box::new(Request::from_parts(head.parts, body));
-        let answer = send(upstream, request, head.target, &mut exchange).await?;
+        let answer = send(upstream, Request::from_parts(head.parts, body).into(), head.target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }
 

@@ -290,14 +290,7 @@ impl Upstream {
     ///
     /// Only the pool retries, and only if an idle connection was closed before a byte of the request was written.
     /// Dropping the future cancels the request.
-    pub fn send(
-        &self,
-        request: impl Into<Box<Request<RequestBody>>>,
-    ) -> impl Future<Output = Result<Response<Incoming>, UpstreamError>> {
-        self.try_send(request.into())
-    }
-
-    async fn try_send(&self, mut request: Box<Request<RequestBody>>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, mut request: Box<Request<RequestBody>>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
         match &self.host {
             Some(host) => drop(headers.insert(HOST, host.clone())),
@@ -324,8 +317,7 @@ impl Upstream {
             framing::set_chunked(&mut request);
         }
         if let Some(pool_key) = &self.pool_key {
-            let target = std::mem::take(request.uri_mut());
-            *request.uri_mut() = target::with_authority(target, pool_key);
+            *request.uri_mut() = target::with_authority(std::mem::take(request.uri_mut()), pool_key);
         }
         let progress = UploadProgress::start();
         request.body_mut().progress = Some(progress.clone());

@@ -127,10 +127,6 @@ impl<'a> Cursor<'a> {
         span.of(self.body)
     }
 
-    fn rest(&self) -> &'a [u8] {
-        self.body.get(self.at..).unwrap_or_default()
-    }
-
     /// The next byte.
     pub(super) fn peek(&self) -> Option<u8> {
         self.body.get(self.at).copied()
@@ -247,19 +243,18 @@ impl<'a> Cursor<'a> {
     /// A key, and its colon. One with escapes is taken in a whole body alone.
     #[inline]
     fn name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
-        let Some((b'"', rest)) = self.rest().split_first() else { return Err(Unsupported) };
+        let rest = self.body.get(self.at..).and_then(|rest| rest.strip_prefix(b"\"")).ok_or(Unsupported)?;
         let Some(length) = plain_closing_quote(rest) else { return self.escaped_name() };
         self.at += length + 2;
-        self.colon()?;
+        require(self.take_spaced(b':'))?;
         Ok(Cow::Borrowed(rest.get(..length).unwrap_or_default()))
     }
 
     #[cold]
     fn escaped_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         require(self.is_whole)?;
-        let key = self.string()?;
-        let name = decode(self.bytes(key)).ok_or(Unsupported)?;
-        self.colon()?;
+        let name = self.string().map(|key| decode(self.bytes(key)))?.ok_or(Unsupported)?;
+        require(self.take_spaced(b':'))?;
         Ok(Cow::Owned(name.into_owned().into_bytes()))
     }
 
@@ -267,11 +262,6 @@ impl<'a> Cursor<'a> {
     fn key(&mut self) -> ReadResult {
         require(self.peek() == Some(b'"'))?;
         self.string()?;
-        self.colon()
-    }
-
-    #[inline]
-    fn colon(&mut self) -> ReadResult {
         require(self.take_spaced(b':'))
     }
 
@@ -321,7 +311,7 @@ impl<'a> Cursor<'a> {
     /// Over a byte and the white space around it; over that alone if another byte is there. Mostly one blank follows, or none.
     #[inline]
     fn take_spaced(&mut self, byte: u8) -> bool {
-        self.at += match self.rest() {
+        self.at += match self.body.get(self.at..).unwrap_or_default() {
             [first, b' ', b'!'..=255, ..] if *first == byte => 2,
             [first, b'!'..=255, ..] if *first == byte => 1,
             _ => return self.take_far_spaced(byte),
@@ -490,7 +480,7 @@ pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
 /// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
     let mut cursor = Cursor::starting(body, at);
-    cursor.colon().and_then(|()| cursor.value()).ok()
+    cursor.take_spaced(b':').then(|| cursor.value().ok()).flatten()
 }
 
 /// A member of an object within `within`, with one comma: its key, with the quotes, precedes the value.

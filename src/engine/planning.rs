@@ -6,7 +6,6 @@
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 
 use std::collections::HashMap;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -179,7 +178,7 @@ impl<'a> Planning<'a> {
             }
         }
         if !plan.asks.is_empty() && self.n_asked < MAX_ASKED {
-            return Box::pin(self.answer(mem::take(&mut plan.asks))).await;
+            return Box::pin(self.answer(std::mem::take(&mut plan.asks))).await;
         }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
@@ -271,9 +270,9 @@ impl<'a> Planning<'a> {
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
-        let lease = (self.lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(mem::take(&mut self.lease)));
+        let lease = (self.lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(std::mem::take(&mut self.lease)));
         let mut edited = Box::new(EditedBody::planned(self.body.bytes.clone(), planned, self.store_error.take()));
-        (edited.summary_error, edited.waits) = (self.summary_error.take(), mem::take(&mut self.waits));
+        (edited.summary_error, edited.waits) = (self.summary_error.take(), std::mem::take(&mut self.waits));
         (edited.lease, edited.offloaded_bytes) = (lease, offloaded_bytes);
         edited
     }

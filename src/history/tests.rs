@@ -46,7 +46,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
 
 #[test]
 fn the_most_recent_entries_are_kept_and_numbered() {
-    let history = History::new();
+    let history = History::default();
     for n in 1..=MAX_ENTRIES + 3 {
         history.push(entry(&format!("req_{n}"), Outcome::Unedited));
     }
@@ -65,7 +65,7 @@ fn the_most_recent_entries_are_kept_and_numbered() {
 
 #[test]
 fn titles_are_bounded_and_those_of_entries_are_kept() {
-    let history = History::new();
+    let history = History::default();
     let of = |n: usize| ChainKey::from_bytes((n as u128).to_be_bytes());
     history.push(Entry { conversation: Some(of(0)), ..entry("a", Outcome::Unedited) });
     for n in 0..=MAX_ENTRIES {
@@ -79,7 +79,7 @@ fn titles_are_bounded_and_those_of_entries_are_kept() {
 
 #[test]
 fn a_request_is_named_by_its_id_its_beginning_or_as_the_last_one() {
-    let history = History::new();
+    let history = History::default();
     assert!(history.named("last").is_empty());
     let edited = Entry { edits: vec![("patch", 1)], ..entry("req_01a2ff", Outcome::Edited) };
     let unedited = |id: &str| Entry { edits: Vec::new(), ..entry(id, Outcome::Unedited) };
@@ -103,7 +103,7 @@ fn a_request_is_named_by_its_id_its_beginning_or_as_the_last_one() {
 
 #[test]
 fn totals_leave_out_dry_runs() {
-    let history = History::new();
+    let history = History::default();
     for outcome in [Outcome::Edited, Outcome::Unedited, Outcome::WouldBeEdited, Outcome::NotUnderstood] {
         history.push(entry("a", outcome));
     }
@@ -141,7 +141,7 @@ fn totals_leave_out_dry_runs() {
 
 #[test]
 fn added_latency_is_computed_from_the_kept_entries() {
-    let history = History::new();
+    let history = History::default();
     assert_eq!(history.totals().added_ms, AddedLatency::default());
     for n in 1..=200_u32 {
         history.push(Entry { added_ms: f64::from(n), ..entry("a", Outcome::Edited) });

@@ -156,8 +156,7 @@ impl Proxy {
         let mut again = retry.head.clone();
         let body = request_body(&mut again.parts.headers, retry.bytes.clone(), &edited, false);
         let recalls = self.recalls_in_band(&mut again, &rescue.rules(RequestForm::Shortest).planner, None, &edited);
-        let request = Box::new(Request::from_parts(again.parts, body));
-        let second = send_request(upstream, request, again.target, None).await;
+        let second = send_request(upstream, Request::from_parts(again.parts, body).into(), again.target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
         if !helped && by != RescueKind::Original {

@@ -186,18 +186,14 @@ impl DeduplicateToolResults {
             Role::Tool => !draft.is_for_program(index),
             _ => false,
         };
-        let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
-            lengths.contains(&unit.span.len()) && is_compared(*index, unit)
-        };
+        let has_lines =
+            |(index, unit): &(UnitIndex, &Unit)| lengths.contains(&unit.span.len()) && is_compared(*index, unit);
         let units = || draft.conversation.indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
         let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
-        for (index, unit) in units() {
-            if !is_compared(index, unit) || !draft.is_in_sight(index) {
-                continue;
-            }
+        for (index, unit) in units().filter(|(index, unit)| is_compared(*index, unit) && draft.is_in_sight(*index)) {
             let fingerprint = draft.fingerprint(index);
             beginning = beginning.mixed(index.get(), 0).then(fingerprint);
             if lengths.contains(&unit.span.len()) {

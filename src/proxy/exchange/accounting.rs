@@ -263,7 +263,7 @@ impl Exchange {
         let left_out = |is_it: fn(SkipReason) -> bool| {
             report.is_some_and(|report| report.left_out.iter().any(|left| is_it(left.why)))
         };
-        let window = || self.billing.as_ref()?.window(report?.model.as_deref());
+        let window = || self.billing.as_ref()?.rules.planner.meter.window(report?.model.as_deref());
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),

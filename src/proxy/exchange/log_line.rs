@@ -128,11 +128,9 @@ impl fmt::Display for LogLine<'_> {
         }
         offloaded.map_or(Ok(()), |n| write!(f, "  offloaded {}", bytes(n)))?;
         let regrets = report.regrets;
-        for (n, what) in [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")] {
-            if n > 0 {
-                write!(f, "  {what} {} cleared", grouped(n))?;
-            }
-        }
+        let regrets_of = [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")];
+        let mut some = regrets_of.into_iter().filter(|(n, _)| *n > 0);
+        some.try_for_each(|(n, what)| write!(f, "  {what} {} cleared", grouped(n)))?;
         f.write_str(if regrets.keep_doubled { "  keep doubled" } else { "" })?;
         write!(f, "  {:.1} ms", self.added.as_secs_f64() * 1e3)?;
         let waited = self.summary_time.map(|time| time.as_secs_f64());
