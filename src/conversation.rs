@@ -107,8 +107,10 @@ pub struct Unit {
     pub blocks: Range<BlockIndex>,
     /// What else is known of it.
     pub flags: Flags,
-    /// Its identity, once it was asked for: see [`Unit::fingerprints`].
-    pub known: OnceCell<Fingerprints>,
+    /// Its identity, once it was asked for: see [`Unit::fingerprint`].
+    pub known: OnceCell<Fingerprint>,
+    /// That of its content: see [`Unit::content_fingerprint`].
+    pub content_known: OnceCell<Fingerprint>,
 }
 
 /// The properties of a unit besides its text.
@@ -135,15 +137,6 @@ pub struct Flags {
     pub in_program: bool,
     /// It must follow something that the user or a tool says, and precede the model if it is not the last.
     pub follows_user: bool,
-}
-
-/// The identity of a unit.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Fingerprints {
-    /// All of it, as it is written.
-    pub unit: Fingerprint,
-    /// Its content; that of nothing where it has none.
-    pub content: Fingerprint,
 }
 
 /// Who speaks in a unit.
@@ -327,7 +320,7 @@ impl<'a> Conversation<'a> {
     /// The identity of an element, as it is written.
     pub fn element_fingerprint(&self, element: &Element, body: &[u8]) -> Fingerprint {
         match self.unit_range(&element.units) {
-            [unit] if unit.span == element.span => unit.fingerprints(body).unit,
+            [unit] if unit.span == element.span => unit.fingerprint(body),
             _ => Fingerprint::of(element.span.of(body)),
         }
     }
@@ -354,31 +347,35 @@ impl Role {
     }
 }
 
-/// From this length on, in bytes, a content is hashed once, for itself and for its unit. For shorter ones, to hash them twice is
-/// quicker than to hash what is around them.
-const HASH_ONCE_FROM: usize = 256;
+/// From this length on, in bytes, the content of a unit is hashed once, for itself and for the unit. For shorter ones, to hash
+/// it twice is quicker than to hash what is around it.
+const HASH_ONCE_FROM: usize = 512;
 
 impl Unit {
-    /// Its identity, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
-    pub fn fingerprints(&self, body: &[u8]) -> Fingerprints {
-        *self.known.get_or_init(|| self.fingerprints_around(body, |content| Fingerprint::of(content.of(body))))
+    /// What all of it is known by, as it is written in the body that it was read from.
+    pub fn fingerprint(&self, body: &[u8]) -> Fingerprint {
+        *self.known.get_or_init(|| {
+            let (Span { start, end }, whole) = (self.content_or_end(), self.span);
+            if whole.len() < HASH_ONCE_FROM {
+                return Fingerprint::of(whole.of(body)).mixed(start - whole.start, end - whole.start);
+            }
+            let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
+            of(whole.start, start).then(self.content_fingerprint(body)).then(of(end, whole.end))
+        })
+    }
+
+    /// What its content is known by; that of nothing where it has none.
+    pub fn content_fingerprint(&self, body: &[u8]) -> Fingerprint {
+        *self.content_known.get_or_init(|| Fingerprint::of(self.content_or_end().of(body)))
     }
 
     /// Takes over what its content is known by, so that it is not hashed again.
-    pub fn set_content_fingerprint(&self, body: &[u8], content: Fingerprint) {
-        self.known.get_or_init(|| self.fingerprints_around(body, |_| content));
+    pub fn set_content_fingerprint(&self, content: Fingerprint) {
+        self.content_known.get_or_init(|| content);
     }
 
-    fn fingerprints_around(&self, body: &[u8], content: impl FnOnce(Span) -> Fingerprint) -> Fingerprints {
-        let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
-        let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
-        let content = content(Span { start, end });
-        let unit = if end - start < HASH_ONCE_FROM {
-            Fingerprint::of(self.span.of(body)).then(content)
-        } else {
-            of(self.span.start, start).then(content).then(of(end, self.span.end))
-        };
-        Fingerprints { unit, content }
+    fn content_or_end(&self) -> Span {
+        self.content.unwrap_or(Span::empty(self.span.end))
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use crate::dialect::{AnswerEnd, Usage};
 use crate::held::Held;
@@ -26,9 +27,10 @@ pub use change_log::Origin;
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Held<State>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, SmartDefault)]
 struct State {
-    // Oldest first.
+    // Oldest first. With room for all, as pages that are not written cost nothing, and none is copied.
+    #[default(VecDeque::with_capacity(MAX_ENTRIES))]
     entries: VecDeque<Entry>,
     changes: ChangeLog,
     /// The first words of conversations, which are content.

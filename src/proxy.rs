@@ -324,7 +324,8 @@ impl Proxy {
             exchange.recalls = self.recalls_in_band(&mut head, planner, place, &edited);
         }
         exchange.set_edited(edited, dry_run);
-        let mut answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
+        let mut answer =
+            send(upstream, Request::from_parts(head.parts, body).into(), head.target, &mut exchange).await?;
         if let Some(retry) = retry.filter(|retry| retry.may_be_refused_by(&answer)) {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
@@ -351,7 +352,7 @@ impl Proxy {
         let body = request_body(&mut head.parts.headers, bytes, &edited, dry_run);
         exchange.set_edited(edited, dry_run);
         let upstream = &head.destination.upstream;
-        let answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
+        let answer = send(upstream, Request::from_parts(head.parts, body).into(), head.target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }
 
@@ -379,7 +380,7 @@ impl Proxy {
         {
             exchange.conversation = Some(Conversation::new(dialect, &parts.uri, 0, CacheScope::default()));
         }
-        let request = Request::from_parts(parts, RequestBody::streamed(body));
+        let request = Box::new(Request::from_parts(parts, RequestBody::streamed(body)));
         let answer = send(upstream, request, target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }
@@ -430,10 +431,11 @@ fn full_body(body: Full<Bytes>) -> ResponseBody {
     Either::Right(Either::Left(body))
 }
 
-/// Sends the request and waits for the head of the answer. Notes the time and a failure in the exchange.
+/// Sends the request and waits for the head of the answer. Notes the time and a failure in the exchange. The request is boxed,
+/// as each future on its way has room for it twice.
 async fn send(
     upstream: &Upstream,
-    request: Request<RequestBody>,
+    request: Box<Request<RequestBody>>,
     target: Uri,
     exchange: &mut Exchange,
 ) -> Result<UpstreamAnswer, UpstreamError> {

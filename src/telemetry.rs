@@ -133,7 +133,7 @@ pub(crate) struct Escaped<'a, W>(pub(crate) &'a mut W);
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // Most texts have no control characters. In UTF-8, those that are not ASCII begin with c2.
-        if !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) {
+        if text.bytes().all(|byte| matches!(byte, b' '..=b'~' | 0x80..=0xc1 | 0xc3..)) {
             return self.0.write_str(text);
         }
         text.chars().try_for_each(|c| {

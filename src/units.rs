@@ -1,6 +1,6 @@
 //! Sizes and times as people write them in `proxy.toml`: `"64MiB"`, `"30s"`.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
@@ -224,8 +224,8 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(from: D, expec
 pub fn grouped(number: impl fmt::Display) -> String {
     let digits = number.to_string();
     digits.chars().enumerate().fold(String::new(), |mut text, (n, digit)| {
-        let comma = if n > 0 && (digits.len() - n).is_multiple_of(3) { "," } else { "" };
-        let _ = write!(text, "{comma}{digit}");
+        text.extend((n > 0 && (digits.len() - n).is_multiple_of(3)).then_some(','));
+        text.push(digit);
         text
     })
 }

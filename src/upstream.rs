@@ -280,11 +280,7 @@ impl Upstream {
     ///
     /// Only the pool retries, and only if an idle connection was closed before a byte of the request was written.
     /// Dropping the future cancels the request.
-    pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
-        self.try_send(request).await.map_err(|error| UpstreamError { upstream: self.name.clone(), ..error })
-    }
-
-    async fn try_send(&self, mut request: Request<RequestBody>) -> Result<Response<Incoming>, UpstreamError> {
+    pub async fn send(&self, mut request: Box<Request<RequestBody>>) -> Result<Response<Incoming>, UpstreamError> {
         let headers = request.headers_mut();
         match &self.host {
             Some(host) => drop(headers.insert(HOST, host.clone())),
@@ -311,12 +307,12 @@ impl Upstream {
             framing::set_chunked(&mut request);
         }
         if let Some(pool_key) = &self.pool_key {
-            *request.uri_mut() = target::with_authority(request.uri(), pool_key);
+            *request.uri_mut() = target::with_authority(std::mem::take(request.uri_mut()), pool_key);
         }
         let progress = UploadProgress::start();
         request.body_mut().progress = Some(progress.clone());
-        let request = request.map(Box::new);
-        tokio::select! {
+        let request = request.map(Box::new); // as hyper moves it many times
+        let answer = tokio::select! {
             biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {
                 // The request asked for no upgrade.
@@ -326,16 +322,14 @@ impl Upstream {
                 Ok(answer) if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.is_forwarded => {
                     Err(UpstreamErrorKind::ProxyRefusal.into())
                 }
-                Ok(mut answer) => {
-                    framing::normalize(answer.headers_mut())?;
-                    Ok(answer)
-                }
+                Ok(mut answer) => framing::normalize(answer.headers_mut()).map(|()| answer).map_err(Into::into),
                 Err(error) => Err(error.into()),
             },
             () = progress.stalled(self.first_byte) => {
                 Err(UpstreamErrorKind::FirstByteTimeout(self.first_byte).into())
             }
-        }
+        };
+        answer.map_err(|error| UpstreamError { upstream: self.name.clone(), ..error })
     }
 }
 

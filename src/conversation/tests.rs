@@ -48,21 +48,20 @@ fn a_message_is_known_by_all_of_its_bytes() {
         let body = [before, content, behind].concat();
         let start = before.len();
         let content = (!content.is_empty()).then_some(Span { start, end: start + content.len() });
-        let span = Span { start: 0, end: body.len() };
-        let (blocks, flags, known) = (Range::default(), Flags::default(), OnceCell::new());
-        let unit =
-            Unit { element: ElementIndex::default(), span, role: Role::User, turn: 0, content, blocks, flags, known };
-        unit.fingerprints(body.as_bytes())
+        let unit = Unit { span: Span { start: 0, end: body.len() }, content, ..Unit::default() };
+        (unit.fingerprint(body.as_bytes()), unit.content_fingerprint(body.as_bytes()))
     };
-    let one = fingerprints("{a", "\"x\"", "b}");
-    assert_eq!(one, fingerprints("{a", "\"x\"", "b}"));
-    for other in [fingerprints("{b", "\"x\"", "b}"), fingerprints("{a", "\"x\"", "c}")] {
-        assert_eq!(other.content, one.content);
-        assert_ne!(other.unit, one.unit);
-    }
-    for other in
-        [fingerprints("{a", "\"y\"", "b}"), fingerprints("{a", "", "\"x\"b}"), fingerprints("{a\"x\"", "", "b}")]
-    {
-        assert!(other.content != one.content && other.unit != one.unit);
+    for long in ["", &"x".repeat(HASH_ONCE_FROM)] {
+        let [x, y] = ["x", "y"].map(|end| format!("\"{long}{end}\""));
+        let one = fingerprints("{a", &x, "b}");
+        assert_eq!(one, fingerprints("{a", &x, "b}"));
+        for other in [fingerprints("{b", &x, "b}"), fingerprints("{a", &x, "c}")] {
+            assert_eq!(other.1, one.1);
+            assert_ne!(other.0, one.0);
+        }
+        let [before, behind] = [format!("{{a{x}"), format!("{x}b}}")];
+        for other in [fingerprints("{a", &y, "b}"), fingerprints("{a", "", &behind), fingerprints(&before, "", "b}")] {
+            assert!(other.0 != one.0 && other.1 != one.1);
+        }
     }
 }

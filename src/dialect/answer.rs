@@ -132,13 +132,13 @@ impl<'a> Members<'a> {
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, InvalidAnswer> {
-        self.get(key).map(|json| serde_json::from_str(json).map_err(|_| InvalidAnswer)).transpose()
+        self.get(key).map(|json| Ok(raw::unescaped(json).ok_or(InvalidAnswer)?.into_owned())).transpose()
     }
 
     /// A number, which some gateways write as `3.0`.
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, InvalidAnswer> {
         let whole = self.get(key).map(|json| json.strip_suffix(".0").unwrap_or(json));
-        whole.map(|json| serde_json::from_str(json).map_err(|_| InvalidAnswer)).transpose()
+        whole.map(|json| json.parse().map_err(|_| InvalidAnswer)).transpose()
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, InvalidAnswer> {

@@ -185,20 +185,17 @@ impl<'a> Cursor<'a> {
 
     /// From the end of a value in a container to the next; false at the end of the container.
     fn next(&mut self, close: u8) -> ReadResult<bool> {
-        self.space();
-        if self.take_if(close) {
-            return Ok(false);
-        }
-        require(self.take_if(b','))?;
-        self.space();
-        Ok(true)
+        let more = self.take_spaced(b',');
+        require(more || self.take_if(close)).map(|()| more)
     }
 
-    /// Over any value, with all that is in it.
+    /// Over any value, with all that is in it. Most are strings, which need no nesting.
+    #[inline]
     pub(super) fn value(&mut self) -> ReadResult<Span> {
-        if self.peek() == Some(b'"') {
-            return self.string(); // most are, and need no nesting
-        }
+        if self.peek() == Some(b'"') { self.string() } else { self.nested() }
+    }
+
+    fn nested(&mut self) -> ReadResult<Span> {
         let start = self.at;
         let mut nesting = Nesting::default();
         loop {
@@ -230,10 +227,8 @@ impl<'a> Cursor<'a> {
     /// From the end of a value out of all containers that end with it, to the next value; false if there is none.
     fn behind_value(&mut self, nesting: &mut Nesting) -> ReadResult<bool> {
         while nesting.depth > 0 {
-            self.space();
             let object = nesting.in_object();
-            if self.take_if(b',') {
-                self.space();
+            if self.take_spaced(b',') {
                 if object {
                     self.key()?;
                 }
@@ -248,34 +243,26 @@ impl<'a> Cursor<'a> {
     /// A key, and its colon. One with escapes is taken in a whole body alone.
     #[inline]
     fn name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
-        require(self.peek() == Some(b'"'))?;
-        let rest = self.body.get(self.at + 1..).unwrap_or_default();
+        let rest = self.body.get(self.at..).and_then(|rest| rest.strip_prefix(b"\"")).ok_or(Unsupported)?;
         let Some(length) = plain_closing_quote(rest) else { return self.escaped_name() };
         self.at += length + 2;
-        self.colon()?;
+        require(self.take_spaced(b':'))?;
         Ok(Cow::Borrowed(rest.get(..length).unwrap_or_default()))
     }
 
     #[cold]
     fn escaped_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         require(self.is_whole)?;
-        let key = self.string()?;
-        let name = decode(self.bytes(key)).ok_or(Unsupported)?;
-        self.colon()?;
+        let name = self.string().map(|key| decode(self.bytes(key)))?.ok_or(Unsupported)?;
+        require(self.take_spaced(b':'))?;
         Ok(Cow::Owned(name.into_owned().into_bytes()))
     }
 
+    #[inline]
     fn key(&mut self) -> ReadResult {
         require(self.peek() == Some(b'"'))?;
         self.string()?;
-        self.colon()
-    }
-
-    fn colon(&mut self) -> ReadResult {
-        self.space();
-        require(self.take_if(b':'))?;
-        self.space();
-        Ok(())
+        require(self.take_spaced(b':'))
     }
 
     /// A string, from its opening quote; the span has both quotes.
@@ -319,6 +306,22 @@ impl<'a> Cursor<'a> {
         let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
         self.at += word.ok_or(Unsupported)?.len();
         Ok(())
+    }
+
+    /// Over a byte and the white space around it; over that alone if another byte is there. Mostly one blank follows, or none.
+    #[inline]
+    fn take_spaced(&mut self, byte: u8) -> bool {
+        self.at += match self.body.get(self.at..).unwrap_or_default() {
+            [first, b' ', b'!'..=255, ..] if *first == byte => 2,
+            [first, b'!'..=255, ..] if *first == byte => 1,
+            _ => return self.take_far_spaced(byte),
+        };
+        true
+    }
+
+    fn take_far_spaced(&mut self, byte: u8) -> bool {
+        self.space();
+        self.take_if(byte).then(|| self.space()).is_some()
     }
 
     fn take_if(&mut self, byte: u8) -> bool {
@@ -477,7 +480,7 @@ pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
 /// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
     let mut cursor = Cursor::starting(body, at);
-    cursor.colon().and_then(|()| cursor.value()).ok()
+    cursor.take_spaced(b':').then(|| cursor.value().ok()).flatten()
 }
 
 /// A member of an object within `within`, with one comma: its key, with the quotes, precedes the value.

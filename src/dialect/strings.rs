@@ -62,15 +62,18 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
 /// Writes `text` as it is in a JSON string.
 pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
     let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    for &byte in text.as_bytes() {
+    let mut left = text.as_bytes();
+    while let Some((plain, rest)) = left.split_at_checked(raw::plain_len(left)) {
+        out.extend_from_slice(plain);
+        let Some((&byte, rest)) = rest.split_first() else { return };
         match byte {
             b'"' | b'\\' => out.extend([b'\\', byte]),
             b'\n' => out.extend(br"\n"),
             b'\r' => out.extend(br"\r"),
             b'\t' => out.extend(br"\t"),
-            0..0x20 => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
-            _ => out.push(byte),
+            _ => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
         }
+        left = rest;
     }
 }
 

@@ -6,7 +6,7 @@ use std::{cell::OnceCell, iter};
 
 use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Insertion, Row};
-use crate::conversation::{BlockIndex, Fingerprints, Unit, UnitIndex};
+use crate::conversation::{BlockIndex, Unit, UnitIndex};
 use crate::dialect::BytesAt;
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
@@ -145,7 +145,7 @@ impl Draft<'_> {
             self.context.meter.yield_now();
             self.dialect.canonical(message.span.of(self.body))
         };
-        let name = self.context.keys.message(self.context.caller, message.fingerprints(self.body).unit, canonical);
+        let name = self.context.keys.message(self.context.caller, message.fingerprint(self.body), canonical);
         Fingerprint::of(name.as_bytes())
     }
 
@@ -206,12 +206,12 @@ impl Draft<'_> {
 
     /// The fingerprint of a unit as it came.
     pub fn fingerprint(&self, unit: UnitIndex) -> Fingerprint {
-        self.fingerprints(unit).unit
+        self.unit(unit).map(|unit| unit.fingerprint(self.body)).unwrap_or_default()
     }
 
-    /// Returns what a message is known by.
-    pub(super) fn fingerprints(&self, unit: UnitIndex) -> Fingerprints {
-        self.unit(unit).map(|unit| unit.fingerprints(self.body)).unwrap_or_default()
+    /// Returns what the content of a message is known by.
+    pub(super) fn content_fingerprint(&self, unit: UnitIndex) -> Fingerprint {
+        self.unit(unit).map(|unit| unit.content_fingerprint(self.body)).unwrap_or_default()
     }
 
     /// The tokens of the request as it came.
@@ -230,7 +230,7 @@ impl Draft<'_> {
                 if summary == Some(index) || index.get() < conversation.traits.n_compacted || unit.flags.for_program {
                     return 0;
                 }
-                dialect.known_tokens(gauge, Countable::Element, unit.fingerprints(body).unit, || unit.span.of(body))
+                dialect.known_tokens(gauge, Countable::Element, unit.fingerprint(body), || unit.span.of(body))
             };
             let mut units: Vec<_> = conversation.indexed_units().map(tokens).collect();
             if let Some(AppliedSummary { fold, summary }) = applied {

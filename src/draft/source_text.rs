@@ -141,7 +141,7 @@ impl<'a> Draft<'a> {
         let Some(content) = self.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
         let fingerprint = |span: Span| match self.context.strings.fingerprint(span) {
             Some(known) => known,
-            None if span == content => self.fingerprints(unit).content,
+            None if span == content => self.content_fingerprint(unit),
             None => Fingerprint::of(span.of(self.body)),
         };
         let encoded = |span: Span| {
@@ -167,7 +167,7 @@ impl<'a> Draft<'a> {
             && let [b'[' | b'{', ..] = content.of(self.body)
         {
             let text = strings::text_or_json(self.body, content);
-            let name = self.payload_name(content, self.fingerprints(unit).content, || text.as_deref());
+            let name = self.payload_name(content, self.content_fingerprint(unit), || text.as_deref());
             payloads.extend(name.map(|name| (content, name)));
         }
         payloads

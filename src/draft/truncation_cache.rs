@@ -68,7 +68,7 @@ impl Draft<'_> {
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return propose() };
         let call = self.pairing().answered_block(unit);
         let rest = cache.hasher.hash_one((tool, most, self.basis()));
-        let key = (self.context.caller, self.fingerprints(unit).content, rest);
+        let key = (self.context.caller, self.content_fingerprint(unit), rest);
         if let Some(known) = cache.known.get(&key) {
             return known.map(|known| ProposedEdit { unit, call, ..known.moved(0, content.start) });
         }

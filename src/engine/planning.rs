@@ -260,7 +260,7 @@ impl<'a> Planning<'a> {
         State::Plan
     }
 
-    async fn finish(self, planned: Result<Box<Plan>, PlanError>) -> Box<EditedBody> {
+    async fn finish(&mut self, planned: Result<Box<Plan>, PlanError>) -> Box<EditedBody> {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
         }
@@ -271,10 +271,11 @@ impl<'a> Planning<'a> {
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
-        let Self { body, waits, summary_error, store_error, lease, .. } = self;
-        let lease = (lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(lease));
-        let edited = EditedBody::planned(body.bytes, planned, store_error);
-        Box::new(EditedBody { summary_error, waits, offloaded_bytes, lease, ..edited })
+        let lease = (self.lease.bytes() > 0 && planned.is_ok()).then(|| Arc::new(std::mem::take(&mut self.lease)));
+        let mut edited = Box::new(EditedBody::planned(self.body.bytes.clone(), planned, self.store_error.take()));
+        (edited.summary_error, edited.waits) = (self.summary_error.take(), std::mem::take(&mut self.waits));
+        (edited.lease, edited.offloaded_bytes) = (lease, offloaded_bytes);
+        edited
     }
 
     // === helpers ===

@@ -49,6 +49,13 @@ impl Fingerprint {
         Self::of([one, other, next_one, next_other].map(u64::to_ne_bytes).as_flattened())
     }
 
+    /// Of what this is of, and of two numbers.
+    #[must_use]
+    pub fn mixed(self, one: usize, other: usize) -> Self {
+        let [half, other_half] = self.0;
+        Self([half ^ one as u64, other_half ^ other as u64])
+    }
+
     /// Both halves of it.
     pub fn halves(self) -> [u64; 2] {
         self.0

@@ -26,7 +26,7 @@ pub(super) fn parse<'a>(
     conversation.traits.is_answer_framed |= *is_framed;
     for unit in &conversation.units {
         if let Some(content) = unit.content.and_then(|content| context.strings.fingerprint(content)) {
-            unit.set_content_fingerprint(body, content);
+            unit.set_content_fingerprint(content);
         }
     }
     Ok(conversation)

@@ -52,7 +52,7 @@ impl VerifiedMessages {
                 from = gone.end;
             }
             let known = span.start >= from && span.len() >= MIN_BYTES && {
-                let print = message.fingerprints(body).unit;
+                let print = message.fingerprint(body);
                 let known = self.known.get(&print).is_some();
                 if !known {
                     new.push(print);

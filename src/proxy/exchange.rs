@@ -356,8 +356,10 @@ impl EditState {
 
 /// The changes by edit: `patch=1;clear=5`.
 pub(super) fn counts(report: &Report) -> String {
-    let each: Vec<String> = report.counts().into_iter().map(|(label, n)| format!("{label}={n}")).collect();
-    each.join(";")
+    report.counts().into_iter().fold(String::new(), |mut text, (label, n)| {
+        text.extend([if text.is_empty() { "" } else { ";" }, label, "=", &n.to_string()]);
+        text
+    })
 }
 
 /// The tokens before and after, where they were counted.

@@ -276,7 +276,7 @@ impl InBandRecalls {
         let mut parts = self.parts.clone();
         headers::set_length(&mut parts.headers, pieces.iter().map(Bytes::len).sum());
         let request = Request::from_parts(parts, RequestBody::buffered(&pieces));
-        let answer = send_request(&self.upstream, request, self.target.clone(), None).await;
+        let answer = send_request(&self.upstream, Box::new(request), self.target.clone(), None).await;
         answer.map(|answer| (answer, elements)).map_err(|_| AskError::Failed)
     }
 

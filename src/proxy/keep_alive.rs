@@ -307,7 +307,7 @@ impl CachedPrompt {
         headers::set_length(request.headers_mut(), body.len());
         request.headers_mut().remove(CONTENT_ENCODING);
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let Ok(mut answer) = send_request(&self.upstream, request, self.target.clone(), None).await else {
+        let Ok(mut answer) = send_request(&self.upstream, Box::new(request), self.target.clone(), None).await else {
             return (None, None);
         };
         let status = answer.status();

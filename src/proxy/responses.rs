@@ -104,7 +104,7 @@ impl Proxy {
         let body = request_body(&mut parts.headers, bytes, &unedited, false);
         let mut exchange = self.exchange(head.id, permit, timer);
         let request = Request::from_parts(parts, body);
-        let mut answer = send(upstream, request, head.target.clone(), &mut exchange).await?;
+        let mut answer = send(upstream, Box::new(request), head.target.clone(), &mut exchange).await?;
         if MISSING.contains(&answer.status())
             && let Some(text) = text
         {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
@@ -66,8 +66,9 @@ pub(super) struct RescueCounters {
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
 #[derive(Debug)]
 pub(super) struct RetryContext<'l> {
-    // As the client sent it.
+    // As the client sent it, but for the header fields, which it gets if the request is refused.
     head: RequestHead<'l>,
+    fields: Vec<(HeaderName, HeaderValue)>,
     // The body as received, and the decoded body.
     bytes: Bytes,
     text: Bytes,
@@ -115,7 +116,7 @@ impl Proxy {
         &self,
         live: &LiveConfig,
         arm: &Arm,
-        retry: RetryContext<'_>,
+        mut retry: RetryContext<'_>,
         mut first: UpstreamAnswer,
         exchange: &mut Exchange,
     ) -> UpstreamAnswer {
@@ -123,6 +124,7 @@ impl Proxy {
         let RequestHead { dialect, destination, .. } = retry.head;
         let (upstream, opening) = (&destination.upstream, dialect.facts().opening.as_ref());
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
+        retry.head.parts.headers = mem::take(&mut retry.fields).into_iter().collect();
         let mut learnt = None;
         let other = match refusal {
             Refusal::Tools => return first,
@@ -154,7 +156,7 @@ impl Proxy {
         let mut again = retry.head.clone();
         let body = request_body(&mut again.parts.headers, retry.bytes.clone(), &edited, false);
         let recalls = self.recalls_in_band(&mut again, &rescue.rules(RequestForm::Shortest).planner, None, &edited);
-        let second = send_request(upstream, Request::from_parts(again.parts, body), again.target, None).await;
+        let second = send_request(upstream, Request::from_parts(again.parts, body).into(), again.target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
         if !helped && by != RescueKind::Original {
@@ -341,14 +343,16 @@ impl RescueCounters {
 
 impl<'l> RetryContext<'l> {
     /// Captures a request that is about to be sent, but not what hyper has noted of how its client spells the names of header
-    /// fields, as the copy would cost as much as all else.
+    /// fields, as the copy would cost as much as all else. The fields are copied as a list, which takes half of a map.
     pub(super) fn new(head: &mut RequestHead<'l>, bytes: Bytes, text: Bytes, edited: &EditedBody) -> Self {
         let report = edited.report.as_ref();
-        let extensions = mem::take(&mut head.parts.extensions);
+        let taken = (mem::take(&mut head.parts.extensions), mem::take(&mut head.parts.headers));
         let copy = head.clone();
-        head.parts.extensions = extensions;
+        (head.parts.extensions, head.parts.headers) = taken;
+        let fields = head.parts.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
         Self {
             head: copy,
+            fields: fields.collect(),
             bytes,
             edited: edited.changed(),
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),

@@ -23,7 +23,7 @@ use crate::upstream::{self, Upstream, UpstreamError};
 /// Sends a request to `target` and waits for the head of the answer.
 pub(super) async fn send_request(
     upstream: &Upstream,
-    mut request: Request<RequestBody>,
+    mut request: Box<Request<RequestBody>>,
     target: Uri,
     tunnel: Option<&Tunnel>,
 ) -> Result<UpstreamAnswer, UpstreamError> {
@@ -98,10 +98,10 @@ pub(super) struct RequestId(pub(super) u64);
 impl fmt::Display for RequestId {
     /// The same as `req_{:016x}` with fewer instructions: each edited request writes its id several times.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_be_bytes().map(|byte| [byte >> 4, byte & 15]);
         let mut text = *b"req_0000000000000000";
-        let digits = self.0.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        for (place, digit) in text.iter_mut().skip(4).zip(digits) {
-            *place = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
+        for (place, digit) in text.iter_mut().skip(4).zip(digits.as_flattened()) {
+            *place = digit + if *digit < 10 { b'0' } else { b'a' - 10 };
         }
         f.write_str(str::from_utf8(&text).unwrap_or_default())
     }

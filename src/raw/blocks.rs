@@ -120,9 +120,11 @@ fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
 pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
     for (n, lane) in bytes.as_chunks().0.iter().take(NEAR_LANES).enumerate() {
         let lane = Lane::new(*lane);
-        let (quote, backslash) = (lane.equal(b'"').trailing_zeros(), lane.equal(b'\\').trailing_zeros());
-        if quote != backslash {
-            return (quote < backslash).then_some(n * LANE + quote as usize);
+        let quotes = lane.equal(b'"');
+        let specials = quotes | lane.equal(b'\\');
+        if specials != 0 {
+            let at = specials.trailing_zeros();
+            return ((quotes >> at) & 1 == 1).then_some(n * LANE + at as usize);
         }
     }
     None

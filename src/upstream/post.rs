@@ -59,7 +59,7 @@ pub async fn send_post(
     request: Request<RequestBody>,
     within: Duration,
 ) -> Result<Response<()>, PostError> {
-    let answered = timeout(within, client.send(request)).await.map_err(|_| PostError::Timeout(within))?;
+    let answered = timeout(within, client.send(request.into())).await.map_err(|_| PostError::Timeout(within))?;
     let (head, rest) = answered.map_err(PostError::Send)?.into_parts();
     body::discard(rest, MAX_DISCARD).await;
     Ok(Response::from_parts(head, ()))

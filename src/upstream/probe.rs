@@ -322,7 +322,7 @@ impl ModelsRequest {
         let url = server.path_of_one().and_then(|path| self.url_of(path))?;
         let asked = serde_json::to_vec(&BTreeMap::from([("model", model)])).ok()?;
         let request = json_post_with(url, self.headers.clone(), asked.into());
-        num_ctx(&read(upstream.send(request).await.ok()?, &limits(), pause).await.ok()?)
+        num_ctx(&read(upstream.send(request.into()).await.ok()?, &limits(), pause).await.ok()?)
     }
 
     async fn send_to(&self, upstream: &Upstream, url: Uri) -> Result<Response<Incoming>, UpstreamError> {
@@ -330,7 +330,7 @@ impl ModelsRequest {
         *request.method_mut() = Method::GET;
         *request.uri_mut() = url;
         *request.headers_mut() = self.headers.clone();
-        upstream.send(request).await
+        upstream.send(request.into()).await
     }
 
     /// The URL of a path below the server's root, which is where `/v1/models` begins.

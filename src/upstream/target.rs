@@ -105,10 +105,13 @@ impl BaseUrl {
         if !front.is_empty() && leads_out(target.path(), path.len() - rest.len()) {
             return Err(TargetError::LeavesBase);
         }
-        let joined = [front, rest].concat();
         let mut parts = self.0.clone().into_parts();
-        parts.path_and_query =
-            Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| TargetError::NoPath)?);
+        parts.path_and_query = if path.starts_with(front) && path.len() == front.len() + rest.len() {
+            target.path_and_query().cloned() // most have the path of the base, which is not written and checked again
+        } else {
+            let joined = PathAndQuery::from_maybe_shared(Bytes::from([front, rest].concat()));
+            Some(joined.map_err(|_| TargetError::NoPath)?)
+        };
         Uri::from_parts(parts).map_err(|_| TargetError::NoPath)
     }
 }
@@ -138,11 +141,11 @@ fn leads_out(path: &str, skipped: usize) -> bool {
     false
 }
 
-/// The same target at another host.
-pub(super) fn with_authority(target: &Uri, authority: &Authority) -> Uri {
-    let mut parts = target.clone().into_parts();
+/// The same target at another host. A target of [`BaseUrl::join`] has all parts, so none is missing.
+pub(super) fn with_authority(target: Uri, authority: &Authority) -> Uri {
+    let mut parts = target.into_parts();
     parts.authority = Some(authority.clone());
-    Uri::from_parts(parts).unwrap_or_else(|_| target.clone())
+    Uri::from_parts(parts).unwrap_or_default()
 }
 
 /// The target without the beginning of its path; none if the path does not begin so.

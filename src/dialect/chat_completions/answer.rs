@@ -1,9 +1,11 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
+use std::borrow::Cow;
+
 use super::ChatCompletions;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
 use crate::dialect::json::{Cursor, ReadResult};
-use crate::raw::{elements, utf8};
+use crate::raw::{elements, unescaped, utf8};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
@@ -24,15 +26,14 @@ impl AnswerFormat for ChatCompletions {
         let chunk = Chunk::of(json).map_err(|_| InvalidAnswer)?;
         let value =
             |span: Option<Span>| span.and_then(|span| json.get(span.start..span.end)).filter(|json| *json != "null");
-        let reason: Option<String> =
-            value(chunk.reason).map(serde_json::from_str).transpose().map_err(|_| InvalidAnswer)?;
+        let reason = value(chunk.reason).map(|json| unescaped(json).ok_or(InvalidAnswer)).transpose()?;
         if let Some(usage) = value(chunk.usage) {
             let (usage, last_output) = Members::of_object(usage)?.of_rounds()?;
             answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
             answer.last_output = last_output.or(answer.last_output);
         }
         answer.is_error |= value(chunk.error).is_some();
-        answer.stop_reason = reason.or(answer.stop_reason.take());
+        answer.stop_reason = reason.map(Cow::into_owned).or(answer.stop_reason.take());
         match value(chunk.first) {
             Some(first) if answer.text.is_some() => read_said(&Members::of_object(first)?, answer),
             _ => Ok(()),

@@ -180,19 +180,17 @@ impl DeduplicateToolResults {
             Role::Tool => !draft.is_for_program(index),
             _ => false,
         };
-        let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
-            is_compared(*index, unit) && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
-        };
+        let has_lines =
+            |(index, unit): &(UnitIndex, &Unit)| lengths.contains(&unit.span.len()) && is_compared(*index, unit);
         let units = || draft.conversation.indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
             return Vec::new();
         }
         let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
-        for (index, unit) in units() {
-            let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
-            let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
-            beginning = beginning.then(fingerprint);
-            if is_sent && lengths.contains(&unit.span.len()) {
+        for (index, unit) in units().filter(|(index, unit)| is_compared(*index, unit) && draft.is_in_sight(*index)) {
+            let fingerprint = draft.fingerprint(index);
+            beginning = beginning.mixed(index.get(), 0).then(fingerprint);
+            if lengths.contains(&unit.span.len()) {
                 n_bytes += unit.span.len();
                 if n_bytes > MAX_TEXTS {
                     break;
@@ -201,7 +199,7 @@ impl DeduplicateToolResults {
                 messages.push(Message { unit: index, calls, fingerprint, beginning });
             }
         }
-        messages
+        if messages.len() > 1 { messages } else { Vec::new() }
     }
 
     /// The texts of a message, each with its lines.

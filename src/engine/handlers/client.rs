@@ -133,7 +133,7 @@ impl HandlerClient {
         let most = 6 * most_bytes.max(MAX_ANSWER) + 4096;
         match &self.target {
             Target::Http(client, uri) => {
-                let sent = client.send(self.request(uri.clone(), json)).await;
+                let sent = client.send(self.request(uri.clone(), json).into()).await;
                 read(sent.map_err(|_| AskError::Connection)?, most).await
             }
             Target::Unix(path) => {

@@ -94,7 +94,7 @@ pub(super) async fn call(
     let request = candidate.request(body.clone());
     let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()));
     let sent: Vec<_> = keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).chain([body]).collect();
-    let answering = timeout(idle_timeout, candidate.upstream.send(request));
+    let answering = timeout(idle_timeout, candidate.upstream.send(request.into()));
     let mut response =
         answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();

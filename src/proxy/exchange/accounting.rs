@@ -263,6 +263,7 @@ impl Exchange {
         let left_out = |is_it: fn(SkipReason) -> bool| {
             report.is_some_and(|report| report.left_out.iter().any(|left| is_it(left.why)))
         };
+        let window = || self.billing.as_ref()?.rules.planner.meter.window(report?.model.as_deref());
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
@@ -296,7 +297,7 @@ impl Exchange {
             regrets: report.map(|report| report.regrets).unwrap_or_default(),
             edited_cost: None,
             unedited_cost: None,
-            window: self.billing.as_ref().and_then(|billing| billing.window(report?.model.as_deref())),
+            window: edit.and_then(|edit| edit.basis.window.or_else(window)),
             beyond_window: report.and_then(|report| report.beyond_window),
             does_not_pay: left_out(|why| why == SkipReason::TooLittle),
             held_back: report.is_none() || left_out(|why| why != SkipReason::TooLittle),

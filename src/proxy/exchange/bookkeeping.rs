@@ -37,11 +37,6 @@ impl BillingContext {
         let user_agent = fields.get(USER_AGENT).and_then(|value| value.to_str().ok());
         Self { rules: Arc::clone(rules), client: client_of(user_agent).to_owned(), assignment }
     }
-
-    /// The context window of a model, if it is known.
-    pub(super) fn window(&self, model: Option<&str>) -> Option<usize> {
-        self.rules.planner.meter.window(model)
-    }
 }
 
 impl Exchange {

@@ -1,6 +1,6 @@
 //! The log message for an edited request. It has counts and fixed words, and nothing that a client wrote.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::time::Duration;
 
 use super::{AnswerHead, Exchange};
@@ -85,34 +85,31 @@ impl Exchange {
                 )
             };
         }
-        let sentence = || {
-            report.map_or_else(String::new, |report| {
-                let (dry_run, offloaded_bytes) = (edit.dry_run, edit.offloaded_bytes);
-                let summary_time = edit.waits.total(WaitCause::Summary);
-                let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
-                LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
-            })
-        };
-        match edit.counts() {
+        let sentence = report.map(|report| {
+            let (dry_run, offloaded_bytes) = (edit.dry_run, edit.offloaded_bytes);
+            let summary_time = edit.waits.total(WaitCause::Summary);
+            let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
+            LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }
+        });
+        match edit.counts().as_deref().zip(sentence) {
             None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
-            Some(edits) if self.conversation.is_none() => line!(debug, "counted", Some(edits.as_str()), sentence()),
-            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
-            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
+            Some((edits, said)) if self.conversation.is_none() => line!(debug, "counted", Some(edits), said),
+            Some((edits, said)) if edit.dry_run => line!(info, "would_be_edited", Some(edits), said),
+            Some((edits, said)) => line!(info, "edited", Some(edits), said),
         }
     }
 }
 
-impl LogLine<'_> {
+impl fmt::Display for LogLine<'_> {
     /// `chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  0.8 ms  prefix kept 71 %`
-    pub(super) fn message(&self) -> String {
-        let mut parts = vec![format!("chat {:04x}", self.id.0 >> 48)];
-        parts.extend(self.dry_run.then(|| "dry run".to_owned()));
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        parts.push(match (report.tokens_before, report.tokens_after) {
-            (Some(before), Some(after)) => format!("{}→{} tok", grouped(before), grouped(after)),
-            _ => format!("{}→{}", bytes(report.bytes_before), bytes(report.bytes_after)),
-        });
+        write!(f, "chat {:04x}{}", self.id.0 >> 48, if self.dry_run { "  dry run" } else { "" })?;
+        match (report.tokens_before, report.tokens_after) {
+            (Some(before), Some(after)) => write!(f, "  {}→{} tok", grouped(before), grouped(after))?,
+            _ => write!(f, "  {}→{}", bytes(report.bytes_before), bytes(report.bytes_after))?,
+        }
         let mut offloaded = Some(self.offloaded_bytes).filter(|n| *n > 0);
         for (label, verb, noun, stores) in COUNTED {
             // The result of a filtered call is dropped with it, and is not counted again.
@@ -126,23 +123,19 @@ impl LogLine<'_> {
             if n == 0 {
                 continue;
             }
-            let mut part = format!("{verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" });
-            if let Some(n) = offloaded.take_if(|_| stores) {
-                // Writing to a String cannot fail.
-                let _written = write!(part, " (offloaded {})", bytes(n));
-            }
-            parts.push(part);
+            write!(f, "  {verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })?;
+            offloaded.take_if(|_| stores).map_or(Ok(()), |n| write!(f, " (offloaded {})", bytes(n)))?;
         }
-        parts.extend(offloaded.map(|n| format!("offloaded {}", bytes(n))));
+        offloaded.map_or(Ok(()), |n| write!(f, "  offloaded {}", bytes(n)))?;
         let regrets = report.regrets;
-        for (n, what) in [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")] {
-            parts.extend((n > 0).then(|| format!("{what} {} cleared", grouped(n))));
-        }
-        parts.extend(regrets.keep_doubled.then(|| "keep doubled".to_owned()));
-        parts.push(format!("{:.1} ms", self.added.as_secs_f64() * 1e3));
-        parts.extend(self.summary_time.map(|time| format!("waited {:.1} s for a summary", time.as_secs_f64())));
-        parts.extend(self.prefix_kept.map(|share| format!("prefix kept {:.0} %", share * 100.0)));
-        parts.join("  ")
+        let regrets_of = [(regrets.repeated, "repeated"), (regrets.recalled, "recalled")];
+        let mut some = regrets_of.into_iter().filter(|(n, _)| *n > 0);
+        some.try_for_each(|(n, what)| write!(f, "  {what} {} cleared", grouped(n)))?;
+        f.write_str(if regrets.keep_doubled { "  keep doubled" } else { "" })?;
+        write!(f, "  {:.1} ms", self.added.as_secs_f64() * 1e3)?;
+        let waited = self.summary_time.map(|time| time.as_secs_f64());
+        waited.map_or(Ok(()), |seconds| write!(f, "  waited {seconds:.1} s for a summary"))?;
+        self.prefix_kept.map_or(Ok(()), |share| write!(f, "  prefix kept {:.0} %", share * 100.0))
     }
 }
 
@@ -191,7 +184,7 @@ mod tests {
         let report = Report { changes, tokens_before: Some(48_900), tokens_after: Some(8_800), ..Report::default() };
         let line = LogLine { offloaded_bytes: 31_400, prefix_kept: Some(0.709), ..line(&report) };
         assert_eq!(
-            line.message(),
+            line.to_string(),
             "chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  patched 1 dangling call  0.8 ms  prefix kept 71 %"
         );
     }
@@ -208,7 +201,7 @@ mod tests {
         let summary_time = Some(Duration::from_millis(3210));
         let line = LogLine { dry_run: true, offloaded_bytes: 2_000_000, summary_time, ..line(&report) };
         assert_eq!(
-            line.message(),
+            line.to_string(),
             "chat 3f2a  dry run  1.2 MB→999 B  summarised 40 messages  filtered 1 call  dropped 1 result  offloaded 2.0 MB  0.8 ms  waited 3.2 s for a summary"
         );
     }
