@@ -8,7 +8,7 @@ pub(crate) fn section(texts: &'static str, name: &str) -> &'static str {
     texts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
 }
 
-/// A template with the values in the places of their names. What is in a value is not looked at.
+/// A template with the values in the places of their names. Values are inserted as they are.
 pub(crate) fn fill(template: &str, values: &[(&str, &dyn Display)]) -> String {
     let value = |part: &str| values.iter().find(|(name, _)| *name == part).map(|(_, value)| value.to_string());
     template.split('$').map(|part| value(part).unwrap_or_else(|| part.to_owned())).collect()

@@ -179,7 +179,7 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
-    /// What is known of models.
+    /// The known models.
     pub fn models(&self) -> &Models {
         &self.shared.models
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A place in one list. Each list has a number of its own; 4 and 5 are of `draft`.
+/// A place in one list. Each list has another number; 4 and 5 are those of `draft`.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Index<const LIST: u8>(usize);
 

@@ -208,9 +208,12 @@ impl Walk {
         else {
             return;
         };
+        if calls.iter().all(|call| call.answered) {
+            return;
+        }
         let mut open: Vec<_> = calls.iter_mut().enumerate().filter(|(_, call)| !call.answered).collect();
         let mut left: Vec<_> = results.iter_mut().filter(|result| result.answers.is_none()).collect();
-        if open.is_empty() || left.is_empty() {
+        if left.is_empty() {
             return;
         }
         let fit = open.iter().zip(&left).all(|((_, call), result)| !(call.named && result.named));

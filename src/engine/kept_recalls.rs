@@ -68,13 +68,19 @@ impl KeptRecalls {
         }
     }
 
+    /// Whether it is known that a caller has none.
+    pub fn has_none(&self, caller: Caller) -> bool {
+        let is_shared = || self.summaries.is_shared();
+        let is_known = |looked_up: Instant| !is_shared() || looked_up.elapsed() < UNSEEN;
+        self.without.get(&caller).is_some_and(is_known) && self.callers.get(&caller).is_none()
+    }
+
     /// Whether a caller may have any. Where none has, no request need be read for them.
     pub async fn may_have(&self, caller: Caller, mark: impl FnOnce() -> ChainKey) -> bool {
         if self.callers.get(&caller).is_some() {
             return true;
         }
-        let is_shared = || self.summaries.is_shared();
-        if self.without.get(&caller).is_some_and(|looked_up| looked_up.elapsed() < UNSEEN || !is_shared()) {
+        if self.has_none(caller) {
             return false;
         }
         let Ok(found) = self.summaries.fact(mark()).await else { return false };

@@ -56,12 +56,10 @@ pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-ap
 /// Clients of Anthropic may send two, of which `x-api-key` is the one that the API documents. Elsewhere `x-api-key` may be
 /// a gateway's, which many callers share: `authorization` comes first.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
-    let order = if headers.contains_key(ANTHROPIC_VERSION) {
-        [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY, X_GOOG_API_KEY]
-    } else {
-        [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY, X_GOOG_API_KEY]
-    };
-    let mut shown = order.into_iter().filter_map(|name| headers.get(name)).map(HeaderValue::as_bytes);
+    static OF_ANTHROPIC: [HeaderName; 5] = [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY, X_GOOG_API_KEY];
+    static OF_OTHERS: [HeaderName; 5] = [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY, X_GOOG_API_KEY];
+    let order = if headers.contains_key(ANTHROPIC_VERSION) { &OF_ANTHROPIC } else { &OF_OTHERS };
+    let mut shown = order.iter().filter_map(|name| headers.get(name)).map(HeaderValue::as_bytes);
     let shown = shown.find(|credential| !credential.is_empty())?;
     // A signature is of one request: the caller is the access key.
     if shown.starts_with(SIGNED) { shown.split(|byte| *byte == b'/').next() } else { Some(shown) }

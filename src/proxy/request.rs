@@ -117,11 +117,7 @@ impl Proxy {
         let RequestHead { caller, destination, .. } = read.head;
         let dry_run = read.dry_run;
         let adds_tool = destination.usual.rules.planner.settings.recall.adds_tool() && !dry_run;
-        let place = if adds_tool {
-            Box::pin(self.put_back(&mut read.head, &mut read.bytes, &mut read.text)).await
-        } else {
-            None
-        };
+        let place = if adds_tool { self.put_back(read).await } else { None };
         let (head, decoded) = (&read.head, read.text.take());
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();

@@ -66,7 +66,7 @@ pub(super) struct RescueCounters {
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
 #[derive(Debug)]
 pub(super) struct RetryContext<'l> {
-    // As the client sent it, but for the header fields, which it gets if the request is refused.
+    // As the client sent it; its header fields are put back when the request is refused.
     head: RequestHead<'l>,
     fields: Vec<(HeaderName, HeaderValue)>,
     // The body as received, and the decoded body.

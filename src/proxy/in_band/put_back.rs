@@ -7,14 +7,13 @@
 use std::slice;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 
 use crate::conversation::{BlockKind, Conversation, Element, Role};
 use crate::dialect::{Dialect, strings};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
-use crate::proxy::{Proxy, RequestHead};
+use crate::proxy::{Proxy, ReadRequest, RequestHead};
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
@@ -53,18 +52,21 @@ const SCOPE: &[u8] = b"recalls";
 
 impl Proxy {
     /// Puts recalls back into a body that could be decoded. Returns what the recalls of its answer are kept under.
-    pub(in crate::proxy) async fn put_back(
-        &self,
-        head: &mut RequestHead<'_>,
-        bytes: &mut Bytes,
-        decoded: &mut Option<IndexedBody>,
-    ) -> Option<RequestPlace> {
-        let RequestHead { dialect, caller, .. } = *head;
-        let text = decoded.clone()?;
+    pub(in crate::proxy) async fn put_back(&self, read: &mut ReadRequest<'_>) -> Option<RequestPlace> {
+        let RequestHead { dialect, caller, .. } = read.head;
+        let text = read.text.clone()?;
         let place = RequestPlace { dialect, text, caller, kept: Arc::clone(&self.engine.kept_recalls) };
+        if !place.kept.has_none(caller) {
+            Box::pin(self.put_recalls_back(&place, read)).await;
+        }
+        Some(place)
+    }
+
+    async fn put_recalls_back(&self, place: &RequestPlace, read: &mut ReadRequest<'_>) {
+        let RequestPlace { dialect, caller, .. } = *place;
         let chain = || self.engine.keys.chain(caller, SCOPE);
         if !place.kept.may_have(caller, || mark(chain())).await {
-            return Some(place);
+            return;
         }
         let mut splices = Vec::new();
         for turn in place.turns(chain()).await.map(|(turns, _)| turns).unwrap_or_default() {
@@ -75,11 +77,10 @@ impl Proxy {
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
         let lease = self.limits.budget.lease(place.text.len() + n_more).filter(|_| !splices.is_empty());
         if let Some(lease) = lease {
-            *bytes = lease.hold(joined(splice(&place.text, &splices)));
-            head.parts.headers.remove(CONTENT_ENCODING);
-            *decoded = Some(IndexedBody::from(bytes.clone()).at(place.text.strings().path().clone()));
+            read.bytes = lease.hold(joined(splice(&place.text, &splices)));
+            read.head.parts.headers.remove(CONTENT_ENCODING);
+            read.text = Some(IndexedBody::from(read.bytes.clone()).at(place.text.strings().path().clone()));
         }
-        Some(place)
     }
 }
 
