@@ -163,7 +163,8 @@ impl Ledger {
         let is_dry_run = account.dry_run;
         self.0.with(|counted| {
             let n_dropped = counted.n_dropped;
-            let counted_day = counted.days.entry(day).or_insert(CountedDay { n_dropped, ..CountedDay::default() });
+            let counted_day =
+                counted.days.entry(day).or_insert_with(|| CountedDay { n_dropped, ..CountedDay::default() });
             counted.n_changes += 1;
             counted_day.n_changes = counted.n_changes;
             counted_day.rows.add(account, figures);

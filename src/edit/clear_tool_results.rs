@@ -86,6 +86,8 @@ pub struct ClearToolResults {
     prices: PriceList,
     media_limits: Option<&'static MediaLimits>,
     calls: CallCache,
+    /// A shorter body has nothing to clear, whatever the model.
+    least_bytes: usize,
 }
 
 /// The edits that clear one result and the arguments of its call.
@@ -104,7 +106,9 @@ impl ClearToolResults {
     pub fn new(settings: &Settings, prices: PriceList, shared: &Arc<SharedSettings>) -> Self {
         let media_limits = MediaLimits::of_host(&prices.upstream).filter(|_| settings.clear_media);
         let (shared, calls) = (Arc::clone(shared), CallCache::default());
-        Self { settings: settings.clone(), shared, prices, media_limits, calls }
+        let mut this = Self { settings: settings.clone(), shared, prices, media_limits, calls, least_bytes: 0 };
+        this.least_bytes = this.early(settings.trigger.least_bytes());
+        this
     }
 
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
@@ -189,8 +193,7 @@ impl ClearToolResults {
         let may_act = |draft: &Draft<'_>| {
             draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
         };
-        // A shorter body never has anything to clear.
-        if n_bytes < self.early(self.settings.trigger.least_bytes()) && !may_act(draft) {
+        if n_bytes < self.least_bytes && !may_act(draft) {
             return;
         }
         let limits = self.settings.trigger.limits(draft);

@@ -64,6 +64,8 @@ pub struct Summarize {
     shared: Arc<SharedSettings>,
     /// What sets its summaries apart.
     pub(crate) scope: Scope,
+    /// A shorter body is summarised only if that is asked for, whatever the model.
+    least_bytes: usize,
 }
 
 /// What sets the summaries of one policy apart from those of another.
@@ -82,7 +84,9 @@ impl Summarize {
     /// The edit with its settings.
     pub fn new(settings: &Settings, shared: &Arc<SharedSettings>) -> Self {
         let scope = Scope::of(settings, shared.language, &shared.recall);
-        Self { settings: settings.clone(), shared: Arc::clone(shared), scope }
+        let mut this = Self { settings: settings.clone(), shared: Arc::clone(shared), scope, least_bytes: 0 };
+        this.least_bytes = this.early(settings.trigger.least_bytes());
+        this
     }
 
     /// A shorter body is never summarised, unless it is asked for, if the model's window has so many tokens, or is not known.
@@ -204,7 +208,7 @@ impl Edit for Summarize {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let now = draft.context.summarize != SummaryTiming::Triggered;
-        if !now && draft.n_bytes() < self.early(self.settings.trigger.least_bytes()) {
+        if !now && draft.n_bytes() < self.least_bytes {
             return;
         }
         let limits = self.settings.trigger.limits(draft);

@@ -78,6 +78,7 @@ impl Block {
         Self([Lane::new(*a), Lane::new(*b), Lane::new(*c), Lane::new(*d)])
     }
 
+    #[inline]
     fn last(bytes: &[u8]) -> Self {
         let mut lanes = [[b' '; LANE]; 4];
         for (to, byte) in lanes.as_flattened_mut().iter_mut().zip(bytes) {
@@ -123,8 +124,8 @@ pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
         let quotes = lane.equal(b'"');
         let specials = quotes | lane.equal(b'\\');
         if specials != 0 {
-            let at = specials.trailing_zeros();
-            return ((quotes >> at) & 1 == 1).then_some(n * LANE + at as usize);
+            let at = quotes.trailing_zeros();
+            return (at == specials.trailing_zeros()).then_some(n * LANE + at as usize);
         }
     }
     None
