@@ -6,8 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::DateTime;
-use serde::de::{self, IntoDeserializer as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number of bytes: a whole number and one of the units `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, such as
 /// `"64MiB"`. `kB`, `MB` and `GB` are powers of 1000.
@@ -169,7 +168,7 @@ fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
     format!("{}{name}", value / scale)
 }
 
-/// Reads a list of tables or texts, or one alone; `expected` says what it should hold where there is neither.
+/// Reads a list of tables, or one table alone; `expected` says what it should hold where there is neither.
 pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
     expected: &str,
@@ -181,10 +180,6 @@ pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-            Ok(vec![T::deserialize(text.into_deserializer())?])
         }
 
         fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Vec<T>, A::Error> {

@@ -161,6 +161,12 @@ impl de::Error for ConfigError {
 
     #[cold]
     #[inline(never)]
+    fn invalid_length(_: usize, expected: &dyn de::Expected) -> Self {
+        Self::unlocated(format!("the list is empty; allowed: {expected}"))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn unknown_variant(given: &str, allowed: &'static [&'static str]) -> Self {
         ConfigErrorKind::NotAChoice { given: Some(given.to_owned()), allowed }.into()
     }
