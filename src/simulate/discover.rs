@@ -5,8 +5,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use bytes::Bytes;
-
 use super::sessions::{Agent, CLINE_FILE, IsElsewhere, Session, usage};
 use super::{Transcript, TranscriptError, UnreadableFile};
 use crate::dialect;
@@ -19,20 +17,20 @@ pub(super) struct FoundTranscript {
     pub(super) kind: Kind,
 }
 
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     File,
     Recording,
     Session(Agent),
     /// A line of the file that the path is in.
-    Usage(Agent, Bytes),
+    Usage(usage::Place),
 }
 
 impl Kind {
     /// The agent whose session it is.
-    pub(super) fn agent(&self) -> Option<Agent> {
+    pub(super) fn agent(self) -> Option<Agent> {
         match self {
-            Self::Session(agent) | Self::Usage(agent, _) => Some(*agent),
+            Self::Session(agent) | Self::Usage(usage::Place { agent, .. }) => Some(agent),
             Self::File | Self::Recording => None,
         }
     }
@@ -40,9 +38,9 @@ impl Kind {
 
 impl FoundTranscript {
     pub(super) fn read(&self, model: Option<&str>, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-        match &self.kind {
-            Kind::Session(agent) => Session::read(&self.path, *agent, is_elsewhere),
-            Kind::Usage(_, line) => usage::read(line),
+        match self.kind {
+            Kind::Session(agent) => Session::read(&self.path, agent, is_elsewhere),
+            Kind::Usage(place) => usage::read(self.path.parent().unwrap_or(&self.path), place),
             Kind::File | Kind::Recording => {
                 Ok(Session { transcripts: Transcript::read(&self.path, model)?.segments()?, skipped: 0 })
             }
@@ -76,10 +74,9 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
     let metadata = fs::metadata(path)?;
     let add = |path: &Path, n_bytes, kind| FoundTranscript { path: path.to_owned(), n_bytes, kind };
     if metadata.is_file() {
-        if let Some(sessions) = usage::sessions(path) {
-            let each = sessions.into_iter();
-            found
-                .extend(each.map(|(id, agent, line)| add(&path.join(id), line.len() as u64, Kind::Usage(agent, line))));
+        if let Some(places) = usage::places(path) {
+            let sessions = places.into_iter();
+            found.extend(sessions.map(|(id, place)| add(&path.join(id), place.n_bytes, Kind::Usage(place))));
             return Ok(());
         }
         let kind = Agent::of_file(path).map_or(Kind::File, Kind::Session);
@@ -101,7 +98,7 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>, unreadable: &mut Vec<U
         let entry = entry?;
         let (kind, inside) = (entry.file_type()?, entry.path());
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let is_session = || Agent::of_file(&inside).is_some() || usage::sessions(&inside).is_some();
+        let is_session = || Agent::of_file(&inside).is_some() || usage::places(&inside).is_some();
         let is_text = |extension: &OsStr| extension == "json" || (extension == "jsonl" && is_session());
         let wanted = kind.is_dir() || (kind.is_file() && inside.extension().is_some_and(is_text));
         if wanted

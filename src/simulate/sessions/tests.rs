@@ -169,8 +169,8 @@ fn a_call_before_a_compaction_takes_no_result_behind_it() {
         r#"{{"id":"0123456789abcdef","client":"claude-code","month":"2026-03","models":["m"],"requests":[{requests}],"entries":[{entries}],"sidechains":[]}}"#
     );
     std::fs::write(&path, line + "\n").unwrap();
-    let [(_, _, line)] = &usage::sessions(&path).unwrap()[..] else { panic!() };
-    let session = usage::read(line).unwrap();
+    let [(_, place)] = &usage::places(&path).unwrap()[..] else { panic!() };
+    let session = usage::read(&path, *place).unwrap();
     let last = body(&session, session.transcripts.len() - 1);
     assert_eq!(last.matches("call_3").count(), 2, "{last}");
     assert!(!last.contains("call_1"), "{last}");

@@ -6,10 +6,9 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::json;
@@ -21,11 +20,12 @@ use super::{Agent, Session, lines};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
 
-/// What tells the sessions of a file apart.
-#[derive(Default, Deserialize)]
-struct Head<'a> {
-    id: &'a str,
-    client: &'a str,
+/// The place of a session in its file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::simulate) struct Place {
+    pub(in crate::simulate) at: u64,
+    pub(in crate::simulate) n_bytes: u64,
+    pub(in crate::simulate) agent: Agent,
 }
 
 #[derive(Deserialize)]
@@ -76,8 +76,10 @@ struct Entry<'a>(
 struct Reader<'a> {
     line: &'a Line<'a>,
     conversation: Conversation<'a>,
-    /// The text of each entry.
+    /// The text of each entry so far.
     texts: Vec<String>,
+    /// Of each entry, the lines that others have repeated.
+    repeated: Vec<usize>,
     /// The calls without results, by their entries.
     open: VecDeque<usize>,
 }
@@ -88,28 +90,35 @@ const POINTER: usize = 80;
 /// The name of a request that is counted elsewhere.
 const ELSEWHERE: u64 = 1;
 
-/// The sessions of a file, each with its name, its agent and its line; `None` if it is not such a file.
-pub(in crate::simulate) fn sessions(path: &Path) -> Option<Vec<(String, Agent, Bytes)>> {
+/// The sessions of a file, with names; `None` if it is not such a file.
+pub(in crate::simulate) fn places(path: &Path) -> Option<Vec<(String, Place)>> {
     let mut file = BufReader::new(File::open(path).ok()?);
+    let (mut places, mut at) = (Vec::new(), 0);
     let mut head = Vec::new();
-    file.by_ref().take(super::SNIFFED_DOCUMENT).read_until(b'\n', &mut head).ok()?;
-    head.retain(|byte| !byte.is_ascii_whitespace());
-    memmem::find(&head, br#""requests":[["#)?;
-    file.rewind().ok()?;
-    let text = Bytes::from(lines::document(lines::MAX_DOCUMENT, file).ok()?);
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let session = |line| {
-        // Whoever reads a damaged line says why.
-        let Head { id, client } = serde_json::from_slice(line).unwrap_or_default();
-        let agent = if client == "codex" { Agent::Codex } else { Agent::ClaudeCode };
-        (id.to_owned(), agent, text.slice_ref(line))
-    };
-    Some(lines.map(session).collect())
+    loop {
+        head.clear();
+        file.by_ref().take(super::SNIFFED_DOCUMENT).read_until(b'\n', &mut head).ok()?;
+        if head.is_empty() {
+            return Some(places).filter(|places| !places.is_empty());
+        }
+        let rest = if head.ends_with(b"\n") { 0 } else { file.skip_until(b'\n').ok()? };
+        let n_bytes = (head.len() + rest) as u64;
+        head.retain(|byte| !byte.is_ascii_whitespace());
+        memmem::find(&head, br#""requests":[["#)?;
+        let id = str::from_utf8(head.strip_prefix(br#"{"id":""#)?.get(..16)?).ok()?;
+        let is_codex = memmem::find(&head, br#""client":"codex""#).is_some();
+        let agent = if is_codex { Agent::Codex } else { Agent::ClaudeCode };
+        places.push((id.to_owned(), Place { at, n_bytes, agent }));
+        at += n_bytes;
+    }
 }
 
-/// Reads the session in a line of a file.
-pub(in crate::simulate) fn read(line: &[u8]) -> Result<Session, TranscriptError> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(io::Error::from)?;
+/// Reads the session at a place of a file.
+pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, TranscriptError> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(place.at))?;
+    let line = lines::document(lines::MAX_DOCUMENT, BufReader::new(file.take(place.n_bytes)))?;
+    let line: Line<'_> = serde_json::from_slice(&line).map_err(io::Error::from)?;
     // The texts are generated with the lengths that the line gives.
     let n_chars = line.entries.iter().fold(0, |sum: u64, entry| {
         let signature = entry.2.parse().unwrap_or(0);
@@ -120,8 +129,13 @@ pub(in crate::simulate) fn read(line: &[u8]) -> Result<Session, TranscriptError>
     }
     let is_elsewhere = |id| id == ELSEWHERE;
     let new = || Conversation::new((line.client != "codex").then_some("api.anthropic.com"), &is_elsewhere);
-    let texts = texts(&line.entries);
-    let mut reader = Reader { line: &line, conversation: new(), texts, open: VecDeque::new() };
+    let mut reader = Reader {
+        line: &line,
+        conversation: new(),
+        texts: Vec::new(),
+        repeated: vec![0; line.entries.len()],
+        open: VecDeque::new(),
+    };
     reader.read();
     let mut transcripts = reader.conversation.finish()?;
     for sidechain in line.sidechains.iter().flatten() {
@@ -201,6 +215,7 @@ impl Reader<'_> {
     fn add(&mut self, from: usize, to: usize) {
         let entries = (from..to).zip(self.line.entries.get(from..to).unwrap_or_default());
         for (n, Entry(kind, _, detail, ..)) in entries.clone() {
+            self.write_text(n);
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
                 "t" => self.conversation.answer(&Block::Text(text.into())),
@@ -261,19 +276,18 @@ impl Reader<'_> {
         let (file, part) = path.unwrap_or((usize::MAX - call, 0));
         (format!("/work/file_{file}"), part * 1000)
     }
-}
 
-/// The text of each entry: lines that it repeats, and its own up to its length.
-fn texts(entries: &[Entry<'_>]) -> Vec<String> {
-    let mut texts: Vec<String> = Vec::new();
-    // Of each entry, the lines that others have repeated.
-    let mut repeated = vec![0; entries.len()];
-    for (n, Entry(kind, chars, _, repeats, _)) in entries.iter().enumerate() {
+    /// Puts the text of an entry together: lines that it repeats, and its own up to its length.
+    fn write_text(&mut self, n: usize) {
+        if n < self.texts.len() {
+            return;
+        }
+        let Some(Entry(kind, chars, _, repeats, _)) = self.line.entries.get(n) else { return };
         let mut own = (0_u64..).map(|i| own_line((n as u64) << 24 | i));
         let mut text = String::new();
         for (source, saved) in repeats {
             text.extend(own.next());
-            let Some((from, lines)) = repeated.get_mut(*source).zip(texts.get(*source)) else { continue };
+            let Some((from, lines)) = self.repeated.get_mut(*source).zip(self.texts.get(*source)) else { continue };
             let end = text.len() + saved + POINTER;
             for line in lines.split_inclusive('\n').skip(*from) {
                 if text.len() >= end {
@@ -290,9 +304,8 @@ fn texts(entries: &[Entry<'_>]) -> Vec<String> {
         if repeats.is_empty() {
             text.truncate(wanted);
         }
-        texts.push(text);
+        self.texts.push(text);
     }
-    texts
 }
 
 /// A line that no other entry has: as many tokens a byte as code has.
