@@ -82,7 +82,7 @@ impl Session {
     /// The session in a wire format.
     pub fn transcript(&self, dialect: DialectName) -> Result<Transcript, TranscriptError> {
         let Self { model, instructions, tools, turns, formats } = self;
-        let format = formats.get(<&str>::from(dialect)).ok_or(TranscriptError::Empty)?;
+        let format = formats.get(dialect.name()).ok_or(TranscriptError::Empty)?;
         let tools: Vec<_> = tools.iter().map(|tool| tool.definition(format)).collect();
         let turns: Vec<_> =
             turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), format)).collect();

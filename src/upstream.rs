@@ -217,7 +217,7 @@ impl Upstream {
             .http2_initial_connection_window_size((1 << 31) - 1)
             .http2_max_send_buf_size(MAX_HEAD_BYTES as usize)
             .build(connector);
-        let fields = settings.headers.iter().filter_map(|(name, value)| Some((name.0.parse().ok()?, value.0.clone())));
+        let fields = settings.headers.iter().map(|(name, value)| (name.0.clone(), value.0.clone()));
         let mut headers: http::HeaderMap = fields.collect();
         let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
         match (key, settings.api_key_header) {

@@ -134,6 +134,6 @@ impl Demo {
 /// Reads the name of a dialect; `chat` is short for the first.
 fn dialect_of(name: &str) -> Result<DialectName, &'static str> {
     let name = if name == "chat" { "chat_completions" } else { name };
-    let found = DialectName::ALL.into_iter().find(|dialect| <&str>::from(dialect) == name);
+    let found = DialectName::ALL.into_iter().find(|dialect| dialect.name() == name);
     found.ok_or("allowed: chat_completions, responses, messages")
 }

@@ -18,7 +18,7 @@ use super::summaries::{Summaries, stored};
 use crate::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::planner::FactorIndex;
-use crate::tokens::factor::{Factor, LearntFactors};
+use crate::tokens::factor::{Bill, Factor, LearntFactor, LearntFactors};
 
 /// The known factors. There is one instance per process.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Factors {
     summaries: Arc<Summaries>,
     /// The factors of conversations, each with the time when the store is to be asked again.
     known: Cache<ChainKey, (Factor, Instant)>,
-    pub(crate) learnt: Held<LearntFactors>,
+    learnt: Held<LearntFactors>,
 }
 
 /// A factor as it is stored.
@@ -76,6 +76,21 @@ impl Factors {
 
     async fn stored(&self, beginning: ChainKey) -> Option<Factor> {
         read(self.summaries.fact(beginning).await)
+    }
+
+    /// What bills have shown of a model.
+    pub(super) fn learnt(&self, upstream: &str, model: &str) -> Option<Factor> {
+        self.learnt.with(|learnt| learnt.get(upstream, model))
+    }
+
+    /// Learns from a bill.
+    pub fn learn(&self, upstream: &str, model: &str, bill: Bill) {
+        self.learnt.with(|learnt| learnt.learn(upstream, model, bill));
+    }
+
+    /// Returns what was learnt of all models.
+    pub fn all_learnt(&self) -> Vec<LearntFactor> {
+        self.learnt.with(|learnt| learnt.all().to_vec())
     }
 }
 

@@ -286,9 +286,7 @@ impl<'a> Planning<'a> {
         let Some(CountedWith { factor, unfrozen: Some(beginning), .. }) = plan.basis.counted else { return Ok(plan) };
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
         let counted = Box::pin(self.counted_by_handler(beginning, model)).await;
-        let learnt = counted
-            .or_else(|| factors.learnt.with(|learnt| learnt.get(self.options.upstream, model)))
-            .unwrap_or(factor);
+        let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
         let settled = match self.options.mode {
             EditMode::Apply => Box::pin(factors.settle(beginning, learnt, factor)).await,
             EditMode::DryRun => Box::pin(factors.expected(beginning, learnt)).await,

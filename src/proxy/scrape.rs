@@ -30,7 +30,7 @@ impl Proxy {
         let handlers =
             handlers.iter().map(|(handler, outcome, n)| (labels([("handler", handler), ("outcome", outcome)]), *n));
         exposition.counters("abridge_handler_calls", handlers);
-        let factors = self.engine.factors.learnt.with(|learnt| learnt.all().to_vec());
+        let factors = self.engine.factors.all_learnt();
         let factors = factors.iter().map(|learnt| {
             (labels([("upstream", &learnt.upstream), ("model", &learnt.model)]), learnt.factor().ratio())
         });

@@ -216,11 +216,7 @@ impl Proxy {
             rss_bytes: resident_memory(),
             windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
-            token_factors: self
-                .engine
-                .factors
-                .learnt
-                .with(|learnt| learnt.all().iter().cloned().map(TokenFactor::of).collect()),
+            token_factors: self.engine.factors.all_learnt().into_iter().map(TokenFactor::of).collect(),
         }
     }
 

@@ -226,7 +226,7 @@ impl fmt::Display for RequestCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, dialect, model, header } = self;
         let parts = [
-            dialect.map(|dialect| format!("dialect {}", <&str>::from(dialect))),
+            dialect.map(|dialect| format!("dialect {}", dialect.name())),
             path.as_ref().map(|path| format!("path {path}")),
             model.as_ref().map(|model| format!("model {model}")),
             header.as_ref().map(|header| format!("header {header}")),
@@ -252,9 +252,7 @@ impl<'de> Deserialize<'de> for RequestMatch {
 impl RequestCondition {
     fn holds(&self, request: &RequestFacts<'_>) -> bool {
         let path = self.path.as_deref().is_none_or(|path| is_below(request.path, path.trim_end_matches('/')));
-        path && self
-            .dialect
-            .is_none_or(|dialect| request.dialect().is_some_and(|of| of.name() == <&str>::from(dialect)))
+        path && self.dialect.is_none_or(|dialect| request.dialect().is_some_and(|of| of.name() == dialect.name()))
             && self.header.as_ref().is_none_or(|header| header.holds(request.headers))
             && self.model.as_ref().is_none_or(|pattern| request.model.is_some_and(|model| pattern.fits(model)))
     }
@@ -274,7 +272,7 @@ impl<'a> RequestFacts<'a> {
         let mut places = self.path.match_indices('/').filter_map(|(at, _)| self.path.get(at..));
         let below = || places.find_map(|rest| dialect::ALL.into_iter().find(|known| is_below(rest, known.path())));
         let of_field =
-            |field, name: DialectName| self.headers.contains_key(field).then(|| dialect::named(<&str>::from(name)))?;
+            |field, name: DialectName| self.headers.contains_key(field).then(|| dialect::named(name.name()))?;
         dialect::for_path(self.path)
             .or_else(below)
             .or_else(|| of_field(ANTHROPIC_VERSION, DialectName::Messages))
@@ -337,6 +335,11 @@ pub fn model_of(dialect: &dyn Dialect, body: &[u8], strings: &StringIndex) -> Op
 impl DialectName {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::ChatCompletions, Self::Responses, Self::Messages, Self::Gemini];
+
+    /// The name, as the settings have it.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 // === impl HeaderMatch ===

@@ -21,7 +21,6 @@ use crate::tokens::{self, Counter, Meter};
 use crate::units::Period;
 
 use super::*;
-use crate::tokens::factor::Bill;
 
 const MODEL: &str = "m";
 
@@ -61,7 +60,7 @@ impl Process {
     /// From now on, new conversations have this factor.
     fn learn(&self, percent: u64) {
         let bill = Bill { counted: 10_000, factor: Factor::ONE, billed: 100 * percent };
-        (0..400).for_each(|_| self.engine.factors.learnt.with(|learnt| learnt.learn("default", MODEL, bill)));
+        (0..400).for_each(|_| self.engine.factors.learn("default", MODEL, bill));
     }
 
     /// Returns what is sent, and the factor that it was counted with.
@@ -206,7 +205,7 @@ proptest! {
                 let first = *first.get_or_insert(factor);
                 let alone = Process::start(Some(&store()));
                 let bill = Bill { counted: 10_000, factor: Factor::nearest(first), billed: 10_000 };
-                alone.engine.factors.learnt.with(|learnt| learnt.learn("default", MODEL, bill));
+                alone.engine.factors.learn("default", MODEL, bill);
                 assert!(alone.edit(&body, Apply).await == (sent, Some(factor)), "{factor} and {first}");
             }
         });

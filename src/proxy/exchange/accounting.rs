@@ -200,7 +200,7 @@ impl Exchange {
         };
         if let Some((tokens, counted)) = tokens.zip(edit.basis.counted.filter(|counted| counted.is_whole)) {
             let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
-            accounting.factors.learnt.with(|learnt| learnt.learn(self.upstream.as_str(), model, bill));
+            accounting.factors.learn(self.upstream.as_str(), model, bill);
         }
         // An estimate where no tokens were counted.
         let sent = tokens.unwrap_or(bytes / 4) as u64;

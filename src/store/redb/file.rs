@@ -316,8 +316,7 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
 // === accessed ===
 
 /// redb's own backend, with a yield before each read and each write of the thread that accesses it: a commit of a megabyte
-/// takes a millisecond or more, and requests may wait for that processor. The two locks are those of a file that one process
-/// writes and no other one opens.
+/// takes a millisecond or more, and requests may wait for that processor.
 #[derive(Debug)]
 struct YieldingFile(FileBackend);
 
@@ -352,7 +351,23 @@ impl StorageBackend for YieldingFile {
         self.0.try_lock_range(start, end)
     }
 
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_shared_range(start, end)
+    }
+
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
         self.0.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.query_lock_range(start, end)
     }
 }
