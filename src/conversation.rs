@@ -107,10 +107,10 @@ pub struct Unit {
     pub blocks: Range<BlockIndex>,
     /// What else is known of it.
     pub flags: Flags,
-    /// Its identity, once it was asked for: see [`Unit::fingerprint`].
-    pub known: OnceCell<Fingerprint>,
+    /// Its hash, once it was asked for: see [`Unit::fingerprint`].
+    pub fingerprint: OnceCell<Fingerprint>,
     /// That of its content: see [`Unit::content_fingerprint`].
-    pub content_known: OnceCell<Fingerprint>,
+    pub content_fingerprint: OnceCell<Fingerprint>,
 }
 
 /// The properties of a unit besides its text.
@@ -352,9 +352,9 @@ impl Role {
 const HASH_ONCE_FROM: usize = 512;
 
 impl Unit {
-    /// What all of it is known by, as it is written in the body that it was read from.
+    /// The hash of all of it, as it is written in the body that it was read from.
     pub fn fingerprint(&self, body: &[u8]) -> Fingerprint {
-        *self.known.get_or_init(|| {
+        *self.fingerprint.get_or_init(|| {
             let (Span { start, end }, whole) = (self.content_or_end(), self.span);
             if whole.len() < HASH_ONCE_FROM {
                 return Fingerprint::of(whole.of(body)).mixed(start - whole.start, end - whole.start);
@@ -364,14 +364,14 @@ impl Unit {
         })
     }
 
-    /// What its content is known by; that of nothing where it has none.
+    /// The hash of its content; that of nothing where it has none.
     pub fn content_fingerprint(&self, body: &[u8]) -> Fingerprint {
-        *self.content_known.get_or_init(|| Fingerprint::of(self.content_or_end().of(body)))
+        *self.content_fingerprint.get_or_init(|| Fingerprint::of(self.content_or_end().of(body)))
     }
 
-    /// Takes over what its content is known by, so that it is not hashed again.
+    /// Takes over the hash of its content, so that it is not computed again.
     pub fn set_content_fingerprint(&self, content: Fingerprint) {
-        self.content_known.get_or_init(|| content);
+        self.content_fingerprint.get_or_init(|| content);
     }
 
     fn content_or_end(&self) -> Span {

@@ -29,7 +29,7 @@ pub struct History(Arc<Held<State>>);
 
 #[derive(Debug, SmartDefault)]
 struct State {
-    // Oldest first. With room for all, as pages that are not written cost nothing, and none is copied.
+    // Oldest first. Allocated for all from the start: growing would copy them, and unwritten pages take no memory.
     #[default(VecDeque::with_capacity(MAX_ENTRIES))]
     entries: VecDeque<Entry>,
     changes: ChangeLog,

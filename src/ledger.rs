@@ -30,6 +30,7 @@ pub struct Ledger(Arc<Held<Counted>>);
 #[derive(Debug, Default)]
 struct Counted {
     days: BTreeMap<u32, CountedDay>,
+    /// How many changes there were of all days, and how many days were dropped.
     n_changes: u64,
     n_dropped: u32,
     /// The rows of earlier days, which are stored.
@@ -106,8 +107,8 @@ pub struct Figures {
     pub keep_alives: u64,
 }
 
-/// How many rows there are before further accounts are counted for the model `other` of the client `other`, which clients
-/// choose, and before they are counted for the caller `other`, too.
+/// From so many rows on, further accounts are counted for the model and the client `other`, as clients choose these names; from
+/// four times as many on, for the caller `other`, too.
 const MAX_ROWS: usize = 256;
 const MAX_ROWS_OF_CALLERS: usize = 4 * MAX_ROWS;
 

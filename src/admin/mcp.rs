@@ -123,10 +123,12 @@ const MAX_MEDIA_BYTES: usize = 4 << 20;
 /// The bytes of a payload that are read without a selection.
 const DEFAULT_LIMIT: usize = 20_000;
 
-/// How many payloads `list` and `search` show, and of how many `list` shows the newest: a conversation uses all of its payloads in
-/// each request, so they were last used at one time.
+/// How many payloads `list` and `search` show.
 const MAX_PAYLOADS: usize = 20;
-const MAX_LISTED: usize = 500;
+
+/// How many payloads `list` sorts, the last used first and then the newest: all payloads of a conversation are used by each of its
+/// requests, so many have one time of last use.
+const MAX_SORTED: usize = 500;
 
 /// How many lines of a payload `search` shows, and their longest length in bytes.
 const MAX_LINES: usize = 3;
@@ -235,7 +237,7 @@ impl Session {
             Audience::All => None,
             Audience::Caller(caller) => Some(Owner { keys: self.keys.clone(), caller }),
         };
-        let limit = if text.is_some() { MAX_PAYLOADS } else { MAX_LISTED };
+        let limit = if text.is_some() { MAX_PAYLOADS } else { MAX_SORTED };
         let query = PageQuery { limit, text: text.clone(), owner, ..PageQuery::default() };
         let mut page = self.recalls.search(store.page(query), &self.requester).await?;
         page.entries.sort_by_key(|payload| Reverse((payload.used, payload.created)));

@@ -314,12 +314,12 @@ impl<'a> Cursor<'a> {
         self.at += match self.body.get(self.at..).unwrap_or_default() {
             [first, b' ', b'!'..=255, ..] if *first == byte => 2,
             [first, b'!'..=255, ..] if *first == byte => 1,
-            _ => return self.take_far_spaced(byte),
+            _ => return self.take_spaced_slow(byte),
         };
         true
     }
 
-    fn take_far_spaced(&mut self, byte: u8) -> bool {
+    fn take_spaced_slow(&mut self, byte: u8) -> bool {
         self.space();
         self.take_if(byte).then(|| self.space()).is_some()
     }

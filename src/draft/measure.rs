@@ -209,7 +209,7 @@ impl Draft<'_> {
         self.unit(unit).map(|unit| unit.fingerprint(self.body)).unwrap_or_default()
     }
 
-    /// Returns what the content of a message is known by.
+    /// The hash of the content of a message as it came.
     pub(super) fn content_fingerprint(&self, unit: UnitIndex) -> Fingerprint {
         self.unit(unit).map(|unit| unit.content_fingerprint(self.body)).unwrap_or_default()
     }

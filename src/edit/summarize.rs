@@ -197,8 +197,8 @@ impl Summarize {
     }
 }
 
-/// A compaction that a client asks for may always have so many tokens: it fails without, and cannot tell that its conversation is
-/// short.
+/// A compaction that a client asks for may always have so many tokens: without one its request fails, even where the conversation
+/// is shorter than a summary.
 const COMPACTED: usize = 8000;
 
 impl Edit for Summarize {

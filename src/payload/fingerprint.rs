@@ -49,7 +49,7 @@ impl Fingerprint {
         Self::of([one, other, next_one, next_other].map(u64::to_ne_bytes).as_flattened())
     }
 
-    /// Of what this is of, and of two numbers.
+    /// The fingerprint combined with two numbers.
     #[must_use]
     pub fn mixed(self, one: usize, other: usize) -> Self {
         let [half, other_half] = self.0;

@@ -64,7 +64,7 @@ const MAX_SEARCH: usize = 200;
 type Answered = Result<OwnAnswer, &'static str>;
 
 impl Proxy {
-    /// Answers a request for a path of abridge's own.
+    /// Answers a request for a path below `/abridge/`.
     pub(super) async fn answer_own(&self, request: &ClientRequest, requester: Requester) -> OwnAnswer {
         let (method, path, query) = (request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
         let (handle, id) = (path.strip_prefix(RECALL), path.strip_prefix(REQUEST));

@@ -165,9 +165,10 @@ impl<'b> Reading<'b> {
     }
 }
 
-/// A JSON value, which is the same in every spelling: with other white space, escapes and order of keys.
+/// A JSON value, which is the same in every spelling: with other white space, escapes and order of keys. Half a surrogate is U+FFFD.
 fn meaning(json: &[u8]) -> Option<Value> {
-    serde_json::from_slice(json).ok()
+    let json = raw::lossy(json);
+    serde_json::from_str(&json).ok().or_else(|| serde_json::from_str(&raw::without_halves(&json)?).ok())
 }
 
 #[cfg(test)]
@@ -206,6 +207,8 @@ mod tests {
         assert!(rewritten(call, turned) > call.len(), "an order");
         assert_eq!(rewritten(TOOLS, r#""tools":[ {"type":"function"}],"#), TOOLS.len() - 9, "what is not a message");
         assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
+        let half = meaning(br#"["\ud83d"]"#);
+        assert!(half.is_some() && half == meaning(br#"[ "\uD83D" ]"#), "half a surrogate");
     }
 
     #[test]

@@ -18,13 +18,14 @@ const MAX_LISTED: usize = 300;
 /// The most points of a line; of more requests, the largest of some neighbours is drawn.
 const MAX_POINTS: usize = 400;
 
-/// The size of a drawing, and of its margin on the left and below, in its own units, as the template has them.
+/// The size of a drawing, and of its margin on the left and below, in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
 const MARGIN: f64 = 46.0;
 
-/// Where labels below the horizontal axis are.
-const BELOW: f64 = HEIGHT - MARGIN + 16.0;
+/// The height of the horizontal axis, and of labels below it.
+const FLOOR: f64 = HEIGHT - MARGIN;
+const BELOW: f64 = FLOOR + 16.0;
 
 /// The number of colours in the style; the policies take them in turn.
 const N_COLOURS: usize = 6;
@@ -185,8 +186,18 @@ fn part(name: &str, values: &[(&str, &dyn Display)]) -> String {
 
 /// A drawing with its two axes, of which the vertical one is labelled from 0 up.
 fn drawing(name: &str, high: &str, shapes: &str) -> String {
-    let labels = [label(MARGIN, 12.0, "start", high), label(MARGIN - 6.0, HEIGHT - MARGIN, "end", "0")];
-    part("drawing", &[("name", &name), ("shapes", &(labels.concat() + shapes))])
+    let labels = [label(MARGIN, 12.0, "start", high), label(MARGIN - 6.0, FLOOR, "end", "0")];
+    part(
+        "drawing",
+        &[
+            ("name", &name),
+            ("width", &WIDTH),
+            ("height", &HEIGHT),
+            ("margin", &MARGIN),
+            ("floor", &FLOOR),
+            ("shapes", &(labels.concat() + shapes)),
+        ],
+    )
 }
 
 fn label(x: f64, y: f64, anchor: &str, text: &str) -> String {
@@ -220,7 +231,7 @@ impl Axis {
     }
 
     fn y(self, at: f64) -> f64 {
-        18.0 + (1.0 - self.part(at)) * (HEIGHT - MARGIN - 18.0)
+        18.0 + (1.0 - self.part(at)) * (FLOOR - 18.0)
     }
 }
 

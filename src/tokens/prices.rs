@@ -167,7 +167,9 @@ impl<const MOST: u32> FromStr for Millionths<MOST> {
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let is_decimal = is_number(whole) && is_number(decimals) && decimals.len() <= 6;
         let number = text.parse().ok().filter(|_| is_decimal).and_then(Self::new);
-        number.ok_or_else(|| format!("not such a number; allowed: 0 to {MOST}, such as 0.1, with at most 6 decimals"))
+        number.ok_or_else(|| {
+            format!("not a decimal number in the range; allowed: 0 to {MOST}, such as 0.1, with at most 6 decimals")
+        })
     }
 }
 

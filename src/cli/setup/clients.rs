@@ -75,7 +75,7 @@ impl Client {
     /// The file with its settings; none if they are in no file that can be written.
     pub(super) fn path(self, variables: &Variables) -> anyhow::Result<Option<PathBuf>> {
         let home = variables.home()?.ok_or(MissingError::Home)?;
-        let folder = |variable, default| anyhow::Ok(variables.folder(variable, default)?.unwrap_or(home.clone()));
+        let folder = |variable, default| anyhow::Ok(variables.folder(variable, default)?.ok_or(MissingError::Home)?);
         Ok(Some(match self {
             Self::Codex => folder("CODEX_HOME", ".codex")?.join("config.toml"),
             Self::ClaudeCode => folder("CLAUDE_CONFIG_DIR", ".claude")?.join("settings.json"),

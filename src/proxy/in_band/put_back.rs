@@ -62,6 +62,7 @@ impl Proxy {
         Some(place)
     }
 
+    /// Does so for a caller who may have recalls.
     async fn put_recalls_back(&self, place: &RequestPlace, read: &mut ReadRequest<'_>) {
         let RequestPlace { dialect, caller, .. } = *place;
         let chain = || self.engine.keys.chain(caller, SCOPE);
