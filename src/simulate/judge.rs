@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::conversation::{Conversation, Pairing, Role};
+use crate::conversation::{Conversation, Pairing, Role, UnitIndex};
 use crate::dialect::{self, Dialect};
 use crate::raw;
 use crate::span::Span;
@@ -141,21 +141,32 @@ impl<'b> Reading<'b> {
 
     /// The length of what `other` says in other bytes.
     fn rewritten_in(&self, other: &Self) -> usize {
-        let written: HashSet<_> = other.messages().chain(other.others()).collect();
+        let written: HashSet<_> = other.spoken().map(|(message, _)| message).chain(other.others()).collect();
         let meant: HashSet<_> = written.iter().filter_map(|value| meaning(value)).collect();
         let is_meant =
             |value: &&[u8]| !written.contains(value) && meaning(value).is_some_and(|value| meant.contains(&value));
-        // A mark for a cache, or a text in an array, changes the JSON of a message and not what the model reads.
-        let said: HashSet<_> = other.messages().map(|message| other.dialect.canonical(message).concat()).collect();
-        let is_said =
-            |message: &&[u8]| !written.contains(message) && said.contains(&self.dialect.canonical(message).concat());
-        let messages = self.messages().filter(|message| is_said(message) || is_meant(message));
-        messages.chain(self.others().filter(is_meant)).map(<[u8]>::len).sum()
+        // A mark for a cache, or a text in an array, changes the JSON of a message and not what the model reads; reasoning
+        // that has left does.
+        let said: HashSet<_> = other.spoken().map(|(message, thoughts)| (other.said(message), thoughts)).collect();
+        let is_said = |(message, thoughts): &(&[u8], usize)| {
+            !written.contains(message) && said.contains(&(self.said(message), *thoughts))
+        };
+        let messages = self.spoken().filter(|spoken| is_said(spoken) || is_meant(&spoken.0));
+        messages.map(|(message, _)| message).chain(self.others().filter(is_meant)).map(<[u8]>::len).sum()
     }
 
-    fn messages(&self) -> impl Iterator<Item = &'b [u8]> {
-        let body: &'b Bytes = self.body;
-        self.conversation.elements.iter().map(move |element| element.span.of(body))
+    /// What the model reads of a message, but its reasoning.
+    fn said(&self, message: &[u8]) -> Vec<u8> {
+        self.dialect.canonical(message).concat()
+    }
+
+    /// The messages, each with how many of its parts have reasoning.
+    fn spoken(&self) -> impl Iterator<Item = (&'b [u8], usize)> {
+        let (body, of): (&'b Bytes, _) = (self.body, &self.conversation);
+        of.elements.iter().map(move |element| {
+            let units = UnitIndex::each(&element.units).filter_map(|unit| of.unit(unit));
+            (element.span.of(body), units.filter(|unit| unit.flags.thinks).count())
+        })
     }
 
     /// The parts that the model reads besides the messages.
@@ -207,6 +218,13 @@ mod tests {
         assert!(rewritten(call, turned) > call.len(), "an order");
         assert_eq!(rewritten(TOOLS, r#""tools":[ {"type":"function"}],"#), TOOLS.len() - 9, "what is not a message");
         assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
+        let thoughts = r#"{"max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"a"}]}]}"#;
+        let spoken = |from: &str, to: &str| {
+            let [sent, arrived] = [thoughts.to_owned(), thoughts.replace(from, to)].map(Bytes::from);
+            Reading::of(&sent).unwrap().rewritten_in(&Reading::of(&arrived).unwrap())
+        };
+        assert_eq!(spoken(r#"{"type":"thinking","thinking":"t","signature":"s"},"#, ""), 0, "reasoning that left");
+        assert!(spoken("{\"type\":\"text\"", "{ \"type\":\"text\"") > 0);
         let half = meaning(br#"["\ud83d"]"#);
         assert!(half.is_some() && half == meaning(br#"[ "\uD83D" ]"#), "half a surrogate");
     }
