@@ -163,7 +163,10 @@ impl FromStr for BaseUrl {
 
     fn from_str(text: &str) -> Result<Self, BaseUrlError> {
         let uri: Uri = text.parse().map_err(|_| BaseUrlError)?;
-        let plain = uri.query().is_none() && uri.authority().is_some_and(|host| !host.as_str().contains('@'));
+        // Without a port, or with one that is a port.
+        let is_plain = |host: &Authority| host.as_str() == host.host() || host.port().is_some();
+        let plain =
+            uri.query().is_none() && uri.authority().is_some_and(|host| !host.as_str().contains('@') && is_plain(host));
         match uri.scheme_str() {
             Some("http" | "https") if plain => Ok(Self(uri)),
             _ => Err(BaseUrlError),
