@@ -383,8 +383,13 @@ mod tests {
 
     #[test]
     fn invalid_base_urls_are_refused() {
-        for text in ["", "localhost:8000", "ftp://h", "http://", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"] {
+        let hosts = ["http://", "http://h:99999", "http://h:", "http://[::1]:x"];
+        let others = ["", "localhost:8000", "ftp://h", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"];
+        for text in hosts.into_iter().chain(others) {
             assert_eq!(text.parse::<BaseUrl>(), Err(BaseUrlError), "{text:?}");
+        }
+        for text in ["http://h:65535", "http://[::1]", "http://[::1]:1/v1"] {
+            assert!(text.parse::<BaseUrl>().is_ok(), "{text}");
         }
     }
 }
