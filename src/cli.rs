@@ -266,9 +266,10 @@ pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
     print([script])
 }
 
-/// Writes the man pages into a folder that is there.
+/// Writes the man pages into a folder, which is made if it is not there.
 pub fn write_man_pages(folder: &Path) -> anyhow::Result<Exit> {
-    clap_mangen::generate_to(shown(), folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(shown(), folder));
+    written.with_context(|| format!("cannot write to {}", folder.display()))?;
     Ok(Exit::Ok)
 }
 

@@ -28,6 +28,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -36,7 +37,7 @@ use crate::tokens::prices::Nanodollars;
 use crate::upstream::routes::Routes;
 
 use self::bill::Counted;
-pub use self::bill::Paid;
+pub use self::bill::{KeptCaches, Paid};
 pub use self::figures::{Figures, Price, Prices};
 pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
@@ -72,6 +73,8 @@ pub struct PolicyUnderTest {
     /// The proxy that makes the edits in place of the planners, which count what it sends.
     #[debug(skip)]
     pub judged: Option<Box<Judged>>,
+    /// The pause before each call of `[keep_alive]`, if it is on.
+    pub keep_alive: Option<Duration>,
 }
 
 /// The transcripts to play.
@@ -109,6 +112,7 @@ struct Measure<'a> {
     placebo: Option<&'a Placebo>,
     /// The proxy that edits in place of the planner.
     judged: Option<&'a Judged>,
+    keep_alive: Option<Duration>,
     /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
     /// of it until something is edited.
     whole: Option<&'a SentRequest>,
@@ -188,6 +192,8 @@ pub struct Outcome {
     pub regret: Regret,
     /// The cost of the requests, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
     pub dollars: Nanodollars,
+    /// The calls of `[keep_alive]` in it.
+    pub keep_alive: KeptCaches,
     /// The view of an upstream after the proxy, if the policy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sightings: Option<Sightings>,
@@ -212,7 +218,8 @@ impl Outcome {
     fn plus(mut self, other: &Self) -> Self {
         self.figures = self.figures.plus(&other.figures);
         self.regret.add_counts(&other.regret);
-        self.dollars = bill::sum([self.dollars, other.dollars]);
+        self.dollars = self.dollars + other.dollars;
+        self.keep_alive = self.keep_alive + other.keep_alive;
         self.sightings = self.sightings.into_iter().chain(other.sightings.clone()).reduce(Sightings::plus);
         self.tokens.extend(&other.tokens);
         self

@@ -24,6 +24,7 @@ use crate::units::prorated;
 
 pub use self::memo::{Countable, Subject};
 
+pub mod cache_calls;
 pub mod factor;
 pub mod image;
 mod memo;

@@ -218,6 +218,7 @@ fn candidate(name: &str, settings: &str) -> Result<PolicyUnderTest, Failed> {
         name: name.to_owned(),
         planners: Routes::only(Planner::new(toml::from_str(&settings)?)),
         judged: None,
+        keep_alive: None,
     })
 }
 

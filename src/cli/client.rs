@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
@@ -193,11 +193,10 @@ impl RunningProxy {
         let fields = fields.iter().fold(String::new(), |fields, field| fields + field + "\r\n");
         let head = format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\n{shown}{fields}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).map_err(broken)?;
-        let mut bytes = Vec::new();
-        let read = stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes);
+        let (bytes, read) = read_answer(&mut stream, self.patience);
         Response::read(bytes).map_err(|what| match read {
             Err(error) => broken(error),
-            Ok(_) => ClientError::UnexpectedResponse(self.name.clone(), what),
+            Ok(()) => ClientError::UnexpectedResponse(self.name.clone(), what),
         })
     }
 
@@ -224,6 +223,17 @@ impl RunningProxy {
 pub(super) trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
+
+/// Reads an answer up to the end of the connection. All of it may take as long as `patience`, and a read that begins then once more.
+fn read_answer(stream: &mut dyn Stream, patience: Duration) -> (Vec<u8>, io::Result<()>) {
+    let (mut bytes, mut chunk, began) = (Vec::new(), [0; 16 << 10], Instant::now());
+    let mut read = Ok(usize::MAX);
+    while (bytes.len() as u64) < MAX_RESPONSE_BYTES && matches!(read, Ok(1..)) {
+        read = if began.elapsed() < patience { stream.read(&mut chunk) } else { Err(ErrorKind::TimedOut.into()) };
+        bytes.extend_from_slice(chunk.get(..*read.as_ref().unwrap_or(&0)).unwrap_or_default());
+    }
+    (bytes, read.map(drop))
+}
 
 /// The address of a proxy, and the value of its field `host`.
 fn resolve(url: &str) -> Result<(Address, String), ClientError> {
@@ -312,5 +322,29 @@ mod tests {
         for wrong in ["", "127.0.0.1:1", "https://127.0.0.1:1", "http://"] {
             assert!(matches!(resolve(wrong), Err(ClientError::InvalidAddress(_))), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_drips_has_a_limit() {
+        /// A server that closes no connection, and sends a byte again and again.
+        struct Dripping;
+        impl Read for Dripping {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                std::thread::sleep(Duration::from_millis(5));
+                buffer[0] = b'x';
+                Ok(1)
+            }
+        }
+        impl Write for Dripping {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                unreachable!("it is only read")
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (bytes, read) = read_answer(&mut Dripping, Duration::from_millis(300));
+        assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+        assert!((1..=60).contains(&bytes.len()), "{}", bytes.len());
     }
 }

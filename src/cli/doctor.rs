@@ -105,7 +105,7 @@ fn check_settings(
     config: anyhow::Result<Config>,
 ) -> Option<(Config, Environment)> {
     let read = config.and_then(|config| Ok((Environment::read(&sources.variables, &config)?, config)));
-    let fix = "correct it there; it says what is allowed, and proxy.toml.example has every key";
+    let fix = "set or correct what it names; `abridge explain NAME` says what a setting does and allows";
     let (environment, config) = read.map_err(|error| findings.fault("settings", format!("{error:#}"), fix)).ok()?;
     let file = sources.file.as_deref().unwrap_or(Path::new("no file; the defaults"));
     findings.ok("settings", format!("{}, variables and flags are right", file.display()));
@@ -258,7 +258,7 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
     let closed = store.close().await;
     match written.and(closed.map_err(Into::into)).and(stats.map_err(Into::into)) {
         Ok(Stats { payloads, summaries, file_bytes, .. }) => {
-            let counts = format!("{payloads} texts, {summaries} summaries, {file_bytes} bytes");
+            let counts = format!("{payloads} texts, {summaries} summaries and facts, {file_bytes} bytes");
             findings.ok("store", format!("{} opens and can be written to: {counts}", path.display()));
         }
         Err(error) => {

@@ -171,13 +171,16 @@ fn describe(totals: RunTotals) -> String {
     let percent = (saved * 100).checked_div(before).unwrap_or(0);
     let count =
         |n: u64, one: &str, more: &str| (n > 0).then(|| format!("{} {}", grouped(n), if n == 1 { one } else { more }));
+    let edits = match why_unedited {
+        Some(why) => format!("0 edited ({why})"),
+        None => format!("{} edited", grouped(edited)),
+    };
+    // Of small amounts, the sentence has both numbers.
+    let is_told = savings.as_ref().is_some_and(|saved| saved.contains("edited, for less"));
     let parts = [
         savings,
-        count(total, "request", "requests"),
-        Some(match why_unedited {
-            Some(why) => format!("0 edited ({why})"),
-            None => format!("{} edited", grouped(edited)),
-        }),
+        count(total, "request", "requests").filter(|_| !is_told),
+        Some(edits).filter(|_| !is_told),
         count(would_be_edited, "would be edited", "would be edited"),
         (saved > 0).then(|| format!("{} → {} tokens ({percent} % less)", grouped(before), grouped(after))),
         count(stored, "text taken out", "texts taken out"),
@@ -211,5 +214,22 @@ impl Drop for TempFolder {
     fn drop(&mut self) {
         // A failure cannot be reported anywhere.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_requests_are_said_once() {
+        let said = |savings: &str| {
+            let requests = RequestCounts { total: 2, edited: 1, ..RequestCounts::default() };
+            let totals = Totals { requests, ..Totals::default() };
+            describe(RunTotals { totals, savings: Some(savings.to_owned()), ..RunTotals::default() })
+        };
+        let small = "1 of 2 requests edited, for less than $0.0010";
+        assert_eq!(said(small), small);
+        assert_eq!(said("saved $1.00 of $2.00 (50 %)"), "saved $1.00 of $2.00 (50 %), 2 requests, 1 edited");
     }
 }

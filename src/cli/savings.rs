@@ -63,10 +63,14 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     }
 }
 
-/// The part that was saved; negative if the edits cost more.
+/// The part that was saved; negative if the edits cost more, and none of less than a tenth of a cent.
 fn saved_part(figures: &Figures) -> String {
     let [edited, unedited] = [figures.edited_cost, figures.unedited_cost].map(Nanodollars::dollars);
-    if unedited == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (unedited - edited) / unedited) }
+    if unedited.max(edited) < 0.001 {
+        "-".to_owned()
+    } else {
+        format!("{:.0} %", 100.0 * (unedited - edited) / unedited)
+    }
 }
 
 fn table(report: &Report, n_days: u32) -> String {
@@ -140,4 +144,17 @@ fn csv(report: &Report) -> String {
 
 fn cell(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_next_to_nothing_is_not_shown() {
+        let part =
+            |edited_cost, unedited_cost| saved_part(&Figures { edited_cost, unedited_cost, ..Figures::default() });
+        assert_eq!(part(Nanodollars(20_000), Nanodollars(15_000)), "-");
+        assert_eq!(part(Nanodollars(2_000_000), Nanodollars(8_000_000)), "75 %");
+    }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -20,7 +21,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::body::{Budget, Limits, Pool};
-use crate::cli::client::RunningProxy;
+use crate::cli::client::{ClientError, RunningProxy};
 use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
 use crate::demo;
@@ -101,13 +102,11 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let has_judged = args.policies.iter().any(|policy| is_url(policy));
     let judge = has_judged.then(|| Judge::listen(args.judge_upstream, args.summary_tokens)).transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
-        let named = config
-            .policies
-            .keys()
-            .map(String::as_str)
-            .find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
-        let judged = judge.as_ref().filter(|_| is_url(policy)).map(|judge| judge.through(policy)).transpose()?;
-        let mut config = if named.is_some() || judged.is_some() || [PRESENT, NO_EDITS].contains(&policy.as_str()) {
+        let is_built_in = [PRESENT, NO_EDITS].contains(&policy.as_str());
+        let named = Some(policy.as_str()).filter(|name| !is_built_in && config.policies.contains_key(*name));
+        let judged =
+            judge.as_ref().filter(|_| is_url(policy)).map(|judge| judge.through(policy, PATIENCE)).transpose()?;
+        let mut config = if named.is_some() || judged.is_some() || is_built_in {
             config.clone()
         } else {
             Config::load(&Sources { file: Some(policy.into()), ..sources.clone() })?
@@ -119,6 +118,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         if policy == NO_EDITS || judged.is_some() {
             config.policy.edits.clear();
             config.upstreams.clear();
+            config.keep_alive.enabled = false;
         }
         // Policies with the same token settings share one meter, and so its counts.
         let same = candidates
@@ -127,7 +127,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
             .find(|other| other.settings.tokens == config.tokens && other.settings.models == config.models);
         let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
-        candidates.push(PolicyUnderTest { name, planners, judged });
+        let keep_alive = config.keep_alive.enabled.then_some(config.keep_alive.after.0);
+        candidates.push(PolicyUnderTest { name, planners, judged, keep_alive });
     }
     let variables = &sources.variables;
     let of_user = || anyhow::Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)));
@@ -217,6 +218,9 @@ struct Asked {
 /// How long a proxy may take for an answer: some load a model at their first request.
 const PATIENCE: Duration = Duration::from_mins(5);
 
+/// After so many requests in a row that were not answered in time, a proxy is not asked any more.
+const MOST_HUNG: usize = 2;
+
 /// The longest body that the upstream reads, in bytes.
 const MAX_BODY: usize = 256 << 20;
 
@@ -257,20 +261,25 @@ impl Judge {
     }
 
     /// What sends a request through the proxy at this base URL.
-    fn through(&self, url: &str) -> anyhow::Result<Box<Judged>> {
+    fn through(&self, url: &str, patience: Duration) -> anyhow::Result<Box<Judged>> {
         let mut proxy = RunningProxy::of(Some(url), None, &Config::default(), "policy")?;
-        proxy.patience = PATIENCE;
+        proxy.patience = patience;
         let path = url.parse::<http::Uri>()?.path().trim_end_matches('/').to_owned();
         let prefix = path.strip_suffix("/v1").unwrap_or(&path).to_owned();
-        let arrivals = Arc::clone(&self.arrivals);
+        let (arrivals, hung) = (Arc::clone(&self.arrivals), AtomicUsize::default());
         Ok(Box::new(move |body| {
             let mut arrivals = arrivals.blocking_lock();
+            if hung.load(Ordering::Relaxed) >= MOST_HUNG {
+                return Err("not asked any more".to_owned());
+            }
             let is_bearer = dialect::of_body(body).facts().key_field == "authorization";
             // Requests that came after the last answer, such as for summaries, are paid with this one.
             let mut further: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             let began = Instant::now();
             let answer = proxy.ask(&prefix, None, if is_bearer { "Bearer judge" } else { "judge" }, body);
             let within = began.elapsed();
+            let n_hung = if within < patience { 0 } else { hung.load(Ordering::Relaxed) + 1 };
+            hung.store(n_hung, Ordering::Relaxed);
             let mut arrived: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             match (arrived.pop(), answer) {
                 (Some(body), _) => {
@@ -278,8 +287,31 @@ impl Judge {
                     Ok(Arrival { body, further, within })
                 }
                 (None, Ok(answer)) => Err(format!("{}: {}", answer.status, answer.first_line())),
+                (None, Err(ClientError::NotListening(..))) => Err("nothing listens there".to_owned()),
+                (None, Err(ClientError::UnexpectedResponse(_, what))) => Err(format!("it answers with {what}")),
                 (None, Err(error)) => Err(error.to_string()),
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener as BlockingListener;
+
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_hangs_is_not_asked_for_ever() {
+        let judge = Judge::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap();
+        // The system accepts connections, and nobody answers them.
+        let hanging = BlockingListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", hanging.local_addr().unwrap());
+        let judged = judge.through(&url, Duration::from_millis(200)).unwrap();
+        let began = Instant::now();
+        let asked: Vec<_> = (0..50).map(|_| judged(&Bytes::from_static(b"{}")).unwrap_err()).collect();
+        assert!(began.elapsed() < Duration::from_secs(5) && began.elapsed() > Duration::from_millis(400));
+        assert!(asked[..MOST_HUNG].iter().all(|why| why.contains("no answer from")), "{asked:?}");
+        assert!(asked[MOST_HUNG..].iter().all(|why| why == "not asked any more"), "{asked:?}");
     }
 }

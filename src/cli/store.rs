@@ -2,6 +2,7 @@
 //! there and back, and copies what is whole of a damaged file. A file must not be open in a proxy.
 
 use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -244,6 +245,7 @@ async fn backup(
     environment: &Environment,
 ) -> anyhow::Result<Exit> {
     let to = std::path::absolute(&args.to).context("the name of the file has no folder")?;
+    check_is_new(&to)?;
     if args.proxy.is_default() {
         match open(config, environment).await {
             Ok(store) => {
@@ -267,11 +269,19 @@ async fn backup(
     print([format!("{}\n", answer.first_line())])
 }
 
+/// Refuses to write to a file that exists, as it would be unavailable.
+fn check_is_new(path: &Path) -> anyhow::Result<()> {
+    let why = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists; name a new file", path.display()));
+    if path.exists() { Err(why().into()) } else { Ok(()) }
+}
+
 async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     let own = || config.store.file(environment.state.as_deref());
     let from = args.from.clone().or_else(own).ok_or(MissingError::StorePath)?;
-    ensure!(from.is_file(), "there is no file at {}", from.display());
-    ensure!(!args.to.exists(), "{} exists; name a new file", args.to.display());
+    if !from.is_file() {
+        return Err(StoreNotFoundError(from).into());
+    }
+    check_is_new(&args.to)?;
     let found = secret(&from);
     let (settings, clock) = (config.store.clone(), Clock::system());
     let to = match found {
@@ -307,7 +317,7 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             let path = to.as_deref().context("--from or --to")?;
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
-            ensure!(!path.exists(), "{} exists; name a new file", path.display());
+            check_is_new(path)?;
             copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
         }
     };
@@ -384,7 +394,7 @@ fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: 
     }
     let _written = writeln!(
         text,
-        "{payloads} payloads, {summaries} summaries, {inspected} inspected requests and {notes} notes are whole; {n_damaged} rows are damaged"
+        "{payloads} payloads, {summaries} summaries and facts, {inspected} inspected requests and {notes} notes are whole; {n_damaged} rows are damaged"
     );
     text
 }
@@ -400,7 +410,7 @@ fn format_stats(stats: &Stats) -> String {
     let Stats { payloads, bytes, stored_bytes, summaries, summary_bytes, file_bytes, tombstones, .. } = stats;
     format!(
         "payloads              {payloads}\nbytes                 {bytes}\nbytes in the file     {stored_bytes}\n\
-         summaries             {summaries}\nbytes of them         {summary_bytes}\n\
+         summaries and facts   {summaries}\nbytes of them         {summary_bytes}\n\
          length of the file    {file_bytes}\nswept and remembered  {tombstones}\n"
     )
 }

@@ -32,6 +32,10 @@ impl Draft<'_> {
         let body_len = self.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
+        if self.applied().is_some() {
+            // A summary leaves less than triggers look at, and the estimate of what it saves needs the tokens.
+            self.counts();
+        }
         let segments = self.prompt_segments(added_tool.as_ref());
         let counts = self.known.counts.get();
         let tokens_before = counts.map(|counts| counts.base + counts.units.iter().sum::<usize>());

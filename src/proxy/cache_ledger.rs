@@ -45,7 +45,7 @@ pub(super) struct Billed<'a> {
     pub(super) segments: &'a [PromptSegment],
     /// The tokens of it that an earlier request began with.
     pub(super) known: u64,
-    /// Its tokens as billed.
+    /// Its tokens as billed, or as counted.
     pub(super) input: u64,
     /// Those of them that the cache served, if the upstream has told that of this request.
     pub(super) cached: Option<u64>,
@@ -56,6 +56,7 @@ pub(super) struct Billed<'a> {
 struct Sent {
     at: Instant,
     tokens: u64,
+    input: u64,
     received: u64,
 }
 
@@ -165,7 +166,15 @@ impl CacheLedger {
         let known = |(appended, end)| Some((appended, self.ends.get(end)?));
         let continued = ends.iter().rev().enumerate().find_map(known);
         let rewritten = self.roots.get(&root).filter(|_| continued.is_none());
-        let sent = Sent { at: billed.at, tokens: billed.tokens(), received: billed.received_tokens };
+        let input = match continued {
+            // Of an answer without usage it is counted, and would be billed at the ratio of the request before.
+            Some((_, before)) if billed.cached.is_none() && !dry_run => {
+                prorated(billed.input, before.input, before.tokens)
+            }
+            _ => billed.input,
+        };
+        let received = billed.received_tokens.saturating_add(input).saturating_sub(billed.input);
+        let sent = Sent { at: billed.at, tokens: billed.tokens(), input, received };
         if let Some(end) = ends.last() {
             self.ends.insert(*end, sent);
             self.roots.insert(root, sent);

@@ -14,7 +14,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::fair_shares::Connections;
@@ -28,6 +28,7 @@ use crate::ledger::{Assignment, Figures, Ledger};
 use crate::relay::tap::TapReport;
 use crate::tasks::Tasks;
 use crate::tokens::Usage;
+use crate::tokens::cache_calls::CacheCalls;
 use crate::units::Period;
 use crate::upstream::Upstream;
 
@@ -38,24 +39,11 @@ pub struct Settings {
     /// Keeps the prompt cache of a request in Anthropic Messages whose answer calls tools, while these run: by calls
     /// that abridge makes itself, with the client's key, and that are billed. At most four, or two where the cache lives for an hour.
     pub enabled: bool,
-    /// The pause before each call. Where the client has asked for a cache of an hour, it is 58 minutes.
+    /// The time from the request to the first call, and between calls. Where the client has asked for a cache of an hour, it is
+    /// 58 minutes.
     #[default(Period::secs(280))]
     pub after: Period,
 }
-
-/// The pause before each call where a cache lives for an hour.
-const AFTER_OF_HOUR: Duration = Duration::from_mins(58);
-
-/// How many calls there are at most, where a cache lives for five minutes and for an hour.
-const MOST: u32 = 4;
-const MOST_OF_HOUR: u32 = 2;
-
-/// How long a cache lives at least after a call.
-const LIFETIME: Duration = Duration::from_mins(5);
-const LIFETIME_OF_HOUR: Duration = Duration::from_hours(1);
-
-/// Shorter prompts are not kept, in tokens.
-const SHORTEST: u64 = 20_000;
 
 /// How many conversations are kept at a time; further ones are not.
 const MAX_KEPT: usize = 256;
@@ -102,6 +90,8 @@ struct Counts {
 pub(super) struct CachedPrompt {
     conversation: [u8; 16],
     connection: u64,
+    /// When the request was sent, from which its cache counts.
+    sent: Instant,
     dialect: &'static dyn Dialect,
     upstream: Upstream,
     target: Uri,
@@ -139,6 +129,7 @@ impl Proxy {
         Some(Box::new(CachedPrompt {
             conversation: conversation?,
             connection,
+            sent: Instant::now(),
             dialect,
             upstream: destination.upstream.clone(),
             target: target.clone(),
@@ -221,7 +212,7 @@ impl CachedPrompt {
     /// Keeps the cache from the end of the answer on, if that calls tools and the prompt is long enough.
     pub(super) fn keep(self, answer: &TapReport, tasks: &Tasks, account: CallsAccount) {
         let calls = answer.stop_reason.as_deref().is_some_and(|reason| self.dialect.stop(reason) == Stop::ToolCall);
-        let is_long = answer.usage.is_some_and(|usage| usage.cached + usage.written >= SHORTEST);
+        let is_long = answer.usage.is_some_and(|usage| usage.cached + usage.written >= CacheCalls::SHORTEST);
         let has_room = self.budget.is_half_free();
         if !calls || !is_long || !has_room || self.settings().is_none() {
             return;
@@ -242,44 +233,44 @@ impl CachedPrompt {
         let is_hour = marks_an_hour(&request);
         // Between the calls there is only the body as it was sent, which is counted as one.
         drop(request);
-        let (after, lifetime, most) =
-            if is_hour { (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR) } else { (after, LIFETIME, MOST) };
+        let CacheCalls { after, lifetime, most } = CacheCalls::new(after, is_hour);
+        let mut called = self.sent;
+        // An answer may have taken longer than the cache lives.
+        if called.elapsed() >= lifetime.max(after) {
+            return;
+        }
         for _ in 0..most {
-            sleep(after).await;
+            sleep_until(called + after).await;
             if !self.all.connections.has(self.connection) || self.settings().is_none() {
                 return;
             }
-            let (called, Some(request)) = (Instant::now(), self.request()) else { return };
+            called = Instant::now();
+            let Some(request) = self.request() else { return };
             let (status, usage) = self.call(request).await;
             if status.is_some_and(|status| status.is_success()) {
                 account.enter(self.upstream.name().as_str(), usage);
             }
             let counts = &self.all.counts;
             match (status, usage) {
-                (Some(_), Some(usage)) if usage.cached >= usage.written => {
+                (Some(_), Some(Usage { cached, written, .. })) if cached >= written => {
                     counts.kept.fetch_add(1, Ordering::Relaxed);
                     self.all.note(&self.conversation, ends, |kept| kept.warm_until = Some(called + lifetime));
-                    let Usage { cached, written, .. } = usage;
-                    tracing::info!(
-                        cached,
-                        written,
-                        "a prompt cache was kept while tools run, by a request that abridge made itself"
-                    );
+                    let what = "a prompt cache was kept while tools run, by a request that abridge made itself";
+                    tracing::info!(cached, written, "{what}");
+                    continue;
                 }
-                (Some(_), Some(usage)) => {
+                (Some(_), Some(Usage { cached, written, .. })) => {
                     counts.lost.fetch_add(1, Ordering::Relaxed);
-                    let Usage { cached, written, .. } = usage;
                     self.stop(&format!("a call has written {written} tokens and read {cached}"));
-                    return;
                 }
                 (status, _) => {
                     counts.failed.fetch_add(1, Ordering::Relaxed);
                     if let Some(status) = status.filter(StatusCode::is_client_error) {
                         self.stop(&format!("a call was answered with {status}"));
                     }
-                    return;
                 }
             }
+            return;
         }
     }
 
@@ -346,7 +337,7 @@ mod tests {
         all.note(&name(1), &tokens[1], |kept| kept.goes_on = false);
         all.note(&name(2), &tokens[2], |kept| {
             kept.goes_on = false;
-            kept.warm_until = Some(Instant::now() + LIFETIME);
+            kept.warm_until = Some(Instant::now() + Duration::from_mins(5));
         });
         assert!(all.begin(name(MAX_KEPT), 0, CancellationToken::new()), "there is room for one");
         assert!(!all.begin(name(MAX_KEPT + 1), 0, CancellationToken::new()), "a warm one stays");

@@ -23,7 +23,7 @@ use crate::admin::{
 };
 use crate::engine::bookkeeper::Day;
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
-use crate::inspect::Document;
+use crate::inspect::{Document, LAST};
 use crate::ledger::Report;
 use crate::metrics::TextFormat;
 use crate::payload::PayloadKey;
@@ -182,7 +182,8 @@ impl Proxy {
             let reason = format!(
                 "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
             );
-            return with_reason(StatusCode::NOT_FOUND, reason);
+            let none = || "no conversation has come since abridge was started".to_owned();
+            return with_reason(StatusCode::NOT_FOUND, if name == LAST { none() } else { reason });
         };
         let reason = match kept {
             Err(error) => error.to_string(),

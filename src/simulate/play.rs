@@ -63,15 +63,17 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Edits and sends a request of a transcript with what is inserted, in order, among its messages.
+    /// Edits and sends a request of a transcript with what is inserted, in order, among its messages. Its prompt cache may have been
+    /// kept by calls.
     pub(super) fn play(
         &mut self,
         transcript: &Transcript,
         request: usize,
         inserted: &[Insertion],
+        is_kept: bool,
     ) -> Result<(), TranscriptError> {
         let Some(&n) = transcript.request_lengths.get(request) else { return Ok(()) };
-        if transcript.was_cold(request) {
+        if !is_kept && transcript.was_cold(request) {
             self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
         }
         let body = transcript.request(n, inserted);

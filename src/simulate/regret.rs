@@ -142,7 +142,7 @@ pub(super) fn unedited(segment: &Transcript, measure: Measure<'_>) -> Outcome {
     let played = sender.finish();
     let (placebo, cost_with_recalls) = (measure.placebo.map(|_| 0), played.figures.cost);
     let regret = Regret { answers: segment.n_answers(), placebo, cost_with_recalls, ..Regret::default() };
-    Outcome { regret, dollars: bill.dollars, ..played }
+    Outcome { regret, dollars: bill.dollars, keep_alive: bill.kept, ..played }
 }
 
 /// Plays a segment: as it is, which is what is returned, and from the first fault on with recalls as well.
@@ -158,10 +158,10 @@ pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outc
     let mut recalls = Recalls::default();
     let mut n_known = 0;
     for (request, &n) in segment.request_lengths.iter().enumerate() {
-        plain.play(segment, request, &[])?;
+        plain.play(segment, request, &[], bill.is_kept)?;
         if let Some(player) = &mut recalling {
             player.learn_summaries(&plain);
-            player.play(segment, request, &recalls.inserted)?;
+            player.play(segment, request, &recalls.inserted, bill.is_kept)?;
         }
         let player = recalling.as_mut().unwrap_or(&mut plain);
         player.summary_calls.drain(..).for_each(|call| bill.add_summary_call(request, call));
@@ -195,7 +195,7 @@ pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outc
     let played = plain.finish();
     let cost = recalling.map_or(played.figures.cost, |player| player.finish().figures.cost);
     regret.cost_with_recalls = cost.saturating_add(output);
-    Ok(Outcome { regret, dollars: bill.dollars, ..played })
+    Ok(Outcome { regret, dollars: bill.dollars, keep_alive: bill.kept, ..played })
 }
 
 // === impl Recalls ===

@@ -165,11 +165,12 @@ impl<'a> Run<'a> {
             let settings = PlanSettings { upstream, ..settings.clone() };
             let planner = Planner::with(settings, group.meter.clone(), keys.clone(), *offload);
             if runs.is_empty() {
-                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(&segment.steps, &planner.rates)));
+                paid = segments.iter().fold(paid, |sum, segment| sum + bill::paid(&segment.steps, &planner.rates));
             }
             let (conditions, placebo) = (self.conditions, placebo.as_ref());
-            let judged = candidate.judged.as_deref();
-            let measure = Measure { planner: &planner, conditions, placebo, judged, whole: None, counted: &[] };
+            let (judged, keep_alive) = (candidate.judged.as_deref(), candidate.keep_alive);
+            let measure =
+                Measure { planner: &planner, conditions, placebo, judged, keep_alive, whole: None, counted: &[] };
             runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
             self.report(n_requests(&segments));
         }

@@ -44,6 +44,9 @@ impl fmt::Display for Simulation {
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.outcome.figures))?;
         self.write_regret(f, width)?;
         self.write_sightings(f, width)?;
+        for PolicyTotal { policy, outcome } in self.totals.iter().filter(|total| total.outcome.keep_alive.calls > 0) {
+            writeln!(f, "\ncaches kept by {policy} while tools run: {}", outcome.keep_alive)?;
+        }
         writeln!(
             f,
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",

@@ -41,7 +41,12 @@ fn planner(settings: &str, window: Option<usize>) -> Planner {
 }
 
 fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
-    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)), judged: None }
+    PolicyUnderTest {
+        name: "p".to_owned(),
+        planners: Routes::only(planner(settings, window)),
+        judged: None,
+        keep_alive: None,
+    }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
@@ -51,7 +56,8 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] };
+    let measured =
+        Measure { planner, conditions, placebo: None, judged: None, keep_alive: None, whole: None, counted: &[] };
     regret::measure(transcript, measured).unwrap().figures
 }
 

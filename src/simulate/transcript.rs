@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 use std::{fs, io};
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use super::sessions::Step;
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
@@ -97,9 +99,8 @@ impl Transcript {
         }
         let (head, tail) = self.body.split_at(self.padding_at.min(self.body.len()));
         let mut padding = format!("\"{}\"", "word ".repeat(n_words));
-        let is_of_an_hour = |step: &Step| step.usage.is_some_and(|usage| usage.written_hour > 0);
         if head.ends_with(br#""system":"#) {
-            let ttl = if self.steps.iter().any(is_of_an_hour) { r#","ttl":"1h""# } else { "" };
+            let ttl = if self.has_hour_marks() { r#","ttl":"1h""# } else { "" };
             let mark = format!(r#""cache_control":{{"type":"ephemeral"{ttl}}}"#);
             padding = format!(r#"[{{"type":"text","text":{padding},{mark}}}]"#);
         }
@@ -113,8 +114,7 @@ impl Transcript {
     pub(super) fn with_five_minute_caches(mut self) -> Self {
         const LIFETIME: i64 = 310;
         let always = self.steps.iter().filter_map(|step| Some(step.usage?.cached)).min().unwrap_or_default();
-        let has_hour_marks = self.steps.iter().any(|step| step.usage.is_some_and(|usage| usage.written_hour > 0));
-        let mut before = None;
+        let (has_hour_marks, mut before) = (self.has_hour_marks(), None);
         for step in self.steps.iter_mut().filter(|_| has_hour_marks) {
             let pause = step.at.zip(before).map_or(0, |(now, before)| now - before);
             before = step.at.or(before);
@@ -126,6 +126,19 @@ impl Transcript {
             }
         }
         self
+    }
+
+    /// Whether requests of a session have asked for a prompt cache of an hour.
+    pub(super) fn has_hour_marks(&self) -> bool {
+        self.steps.iter().any(|step| step.usage.is_some_and(|usage| usage.written_hour > 0))
+    }
+
+    /// Of a session in Messages, the pause between a request whose answer calls tools and the next one, which has a result.
+    pub(super) fn pause_for_tools(&self, request: usize) -> Option<Duration> {
+        let (step, next) = (self.steps.get(request)?, self.steps.get(request + 1)?);
+        let between = self.body.get(self.end_of(step.messages)..self.end_of(next.messages))?;
+        memmem::find(between, br#""tool_result""#)?;
+        u64::try_from(next.at? - step.at?).ok().map(Duration::from_secs)
     }
 
     /// Whether the upstream's prompt cache had expired at a request of a session: it came at least five minutes after the

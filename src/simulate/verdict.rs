@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::{Agent, Paid, PolicyUnderTest, TranscriptResult};
 use crate::tokens::prices::Nanodollars;
-use crate::units::grouped;
+use crate::units::{counted, grouped};
 
 /// The cost of sessions with recorded usage, and the part that a policy would have saved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// The policy: the first one with edits.
+    /// The policy: the first one with edits or calls of `[keep_alive]`.
     pub policy: String,
     /// The number of sessions, by agent.
     pub sessions: BTreeMap<Agent, usize>,
@@ -60,16 +60,14 @@ const N_NAMED: usize = 3;
 /// What becomes of the files.
 pub(super) const PRIVATE: &str = "The files were only read. Nothing of them has left this machine.\n";
 
-/// Billionths of a dollar, more or less than nothing.
-#[derive(Clone, Copy, Debug)]
-struct Change(i64);
-
 // === impl Verdict ===
 
 impl Verdict {
     /// The verdict on the first policy with edits; `None` if no usage was recorded, or no policy has edits.
     pub(super) fn of(transcripts: &[TranscriptResult], candidates: &[PolicyUnderTest]) -> Option<Self> {
-        let has_edits = |policy: &PolicyUnderTest| !policy.planners.default().settings.policy.edits.is_empty();
+        let has_edits = |policy: &PolicyUnderTest| {
+            policy.keep_alive.is_some() || !policy.planners.default().settings.policy.edits.is_empty()
+        };
         let n = candidates.iter().position(has_edits)?;
         let billed = || transcripts.iter().filter(|played| played.paid != Paid::default());
         billed().next()?;
@@ -93,7 +91,7 @@ impl Verdict {
             policy: candidates.get(n)?.name.clone(),
             sessions,
             days: billed().flat_map(|played| &played.days).collect::<BTreeSet<_>>().len(),
-            paid: billed().fold(Paid::default(), |sum, played| sum.plus(played.paid)),
+            paid: billed().fold(Paid::default(), |sum, played| sum + played.paid),
             saved: verdicts.iter().map(|verdict| verdict.saved).sum(),
             median: parts.get(parts.len() / 2).copied().unwrap_or_default(),
             dearer: verdicts.iter().filter(|verdict| verdict.saved < 0).count(),
@@ -117,16 +115,15 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, sessions, days, paid, saved, median, dearer, worst, .. } = self;
         let Self { faults, answers, most, least, lines_skipped, .. } = self;
-        let count = |n: usize, what: &str| format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" });
         let agents = sessions.iter().map(|(agent, n)| format!("{} of {agent}", grouped(*n)));
         let agents = agents.collect::<Vec<_>>().join(", ");
-        let n_sessions = count(sessions.values().sum(), "session");
-        let requests = count(paid.requests, "request");
-        writeln!(f, "{n_sessions} ({agents}) on {}: {requests}", count(*days, "day"))?;
+        let n_sessions = counted(sessions.values().sum::<usize>() as u64, "session");
+        let requests = counted(paid.requests as u64, "request");
+        writeln!(f, "{n_sessions} ({agents}) on {}: {requests}", counted(*days as u64, "day"))?;
         let whole = paid.dollars;
         writeln!(f, "paid, at list prices:            {:>10}", whole.to_string())?;
         let part = percent(*saved, whole);
-        writeln!(f, "{:33}{:>10}  {part:.1} %", format!("would be saved by {policy}:"), Change(*saved))?;
+        writeln!(f, "{:33}{:>10}  {part:.1} %", format!("would be saved by {policy}:"), change(*saved))?;
         writeln!(f, "of the median session:           {median:>8.1} %")?;
         let dearest = format!("the worst of $1 or more by {worst:.1} %");
         writeln!(f, "sessions that would cost more:   {:>10}  {dearest}", grouped(*dearer))?;
@@ -135,22 +132,24 @@ impl fmt::Display for Verdict {
         for (what, verdicts) in [("most", most), ("least", least)] {
             for SessionVerdict { name, paid, saved } in verdicts {
                 let (part, paid) = (format!("{:.1} %", percent(*saved, *paid)), paid.to_string());
-                writeln!(f, "  {what:5} saved: {:>10} of {paid:>10}  {part:>8}  {name}", Change(*saved))?;
+                writeln!(f, "  {what:5} saved: {:>10} of {paid:>10}  {part:>8}  {name}", change(*saved))?;
             }
         }
         if paid.unpriced > 0 {
-            writeln!(f, "without a price or recorded usage, and so in no sum: {}", count(paid.unpriced, "request"))?;
+            writeln!(
+                f,
+                "without a price or recorded usage, and so in no sum: {}",
+                counted(paid.unpriced as u64, "request")
+            )?;
         }
         if *lines_skipped > 0 {
-            writeln!(f, "not understood, and skipped: {}", count(*lines_skipped, "line"))?;
+            writeln!(f, "not understood, and skipped: {}", counted(*lines_skipped as u64, "line"))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let amount = Nanodollars(self.0.unsigned_abs());
-        f.pad(&if self.0 < 0 { format!("-{amount}") } else { amount.to_string() })
-    }
+/// Billionths of a dollar, more or less than nothing.
+fn change(amount: i64) -> String {
+    format!("{}{}", if amount < 0 { "-" } else { "" }, Nanodollars(amount.unsigned_abs()))
 }

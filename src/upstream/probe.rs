@@ -20,6 +20,7 @@ use super::post::json_post_with;
 use super::routes::ANTHROPIC_VERSION;
 use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
 use crate::body::{self, Budget, Limits, Pace, PacedBody, Pool, ReadError, RequestBody};
+use crate::dialect;
 use crate::platform::DescriptorLimit;
 use crate::tokens::models::{LocalServer, next_page_after, num_ctx, windows_in};
 
@@ -184,6 +185,7 @@ impl ProbeOutcome {
     pub fn advice(&self, settings: &Settings, name: &UpstreamName) -> Option<String> {
         let base = settings.url.to_string();
         let base = base.trim_end_matches('/');
+        let path = settings.url.uri().path().trim_end_matches('/');
         let flag = if name.is_route() { format!("--upstream {name}=") } else { "--upstream ".to_owned() };
         let setting = |key| name.setting(key);
         let key = settings.api_key_env.as_deref();
@@ -196,14 +198,17 @@ impl ProbeOutcome {
                 ),
                 None => format!("correct the key in {}", setting("headers")),
             },
-            Self::PathNotFound if settings.url.uri().path().trim_end_matches('/').ends_with("/v1") => {
-                format!("look up the path of the server's API, and write it into {}, which is {base}", setting("url"))
-            }
-            Self::PathNotFound => format!("the URL probably needs /v1: {flag}{base}/v1"),
+            Self::PathNotFound => match dialect::for_path(path).and_then(|dialect| dialect.base_path(path)) {
+                Some(before) => format!("leave out the requests' path: {flag}{}{before}", base.trim_end_matches(path)),
+                None if path.ends_with("/v1") => {
+                    format!("look up the path of the server's API for {}, which is {base}", setting("url"))
+                }
+                None => format!("the URL probably needs /v1: {flag}{base}/v1"),
+            },
             Self::Redirected(to) => format!("write the URL that it leads to into {} ({to})", setting("url")),
             Self::ServerError(_) => "look at the server's own log; abridge passes its errors on".to_owned(),
             Self::UnknownHost => {
-                format!("correct the host in {}, or the DNS of this machine or container", setting("url"))
+                format!("correct the host in {}, or the network or DNS of this machine or container", setting("url"))
             }
             Self::ConnectionRefused => format!("start the server there, or say where it is: {flag}URL"),
             Self::Unreachable(_) => "check the network, and HTTPS_PROXY and NO_PROXY if there is a proxy".to_owned(),

@@ -163,7 +163,10 @@ impl FromStr for BaseUrl {
 
     fn from_str(text: &str) -> Result<Self, BaseUrlError> {
         let uri: Uri = text.parse().map_err(|_| BaseUrlError)?;
-        let plain = uri.query().is_none() && uri.authority().is_some_and(|host| !host.as_str().contains('@'));
+        // Without a port, or with one that is a port.
+        let is_plain = |host: &Authority| host.as_str() == host.host() || host.port().is_some();
+        let plain =
+            uri.query().is_none() && uri.authority().is_some_and(|host| !host.as_str().contains('@') && is_plain(host));
         match uri.scheme_str() {
             Some("http" | "https") if plain => Ok(Self(uri)),
             _ => Err(BaseUrlError),
@@ -380,8 +383,13 @@ mod tests {
 
     #[test]
     fn invalid_base_urls_are_refused() {
-        for text in ["", "localhost:8000", "ftp://h", "http://", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"] {
+        let hosts = ["http://", "http://h:99999", "http://h:", "http://[::1]:x"];
+        let others = ["", "localhost:8000", "ftp://h", "http://h/v1?x=1", "http://user:key@h/v1", "/v1"];
+        for text in hosts.into_iter().chain(others) {
             assert_eq!(text.parse::<BaseUrl>(), Err(BaseUrlError), "{text:?}");
+        }
+        for text in ["http://h:65535", "http://[::1]", "http://[::1]:1/v1"] {
+            assert!(text.parse::<BaseUrl>().is_ok(), "{text}");
         }
     }
 }

@@ -485,7 +485,8 @@ fn settings_are_explained_and_shells_complete() {
         assert!(code == Some(0) && script.contains("simulate") && script.contains("dry-run"), "{shell}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(run(&["man", folder.path().to_str().unwrap()]).0, Some(0));
-    let page = fs::read_to_string(folder.path().join("abridge-run.1")).unwrap();
+    let made = folder.path().join("made");
+    assert_eq!(run(&["man", made.to_str().unwrap()]).0, Some(0));
+    let page = fs::read_to_string(made.join("abridge-run.1")).unwrap();
     assert!(page.contains(".TH abridge-run 1") && page.contains("command"), "{page}");
 }

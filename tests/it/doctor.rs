@@ -133,10 +133,10 @@ async fn invalid_settings_are_reported_with_their_line() {
     let closed = closed_port();
     let work_folder = WorkFolder::before(&closed.url(), "server.max_bodi = 1");
     let output = run(&mut work_folder.command(&[]));
-    output.check("fault", "settings", "proxy.toml:3", "correct it there");
+    output.check("fault", "settings", "proxy.toml:3", "abridge explain");
     assert_eq!(output.text.lines().count(), 2, "nothing else can be looked at: {}", output.text);
     let work_folder = WorkFolder::before(&closed.url(), "upstream.api_key_env = \"NOT_SET\"");
-    run(&mut work_folder.command(&[])).check("fault", "settings", "NOT_SET: not set", "correct it there");
+    run(&mut work_folder.command(&[])).check("fault", "settings", "NOT_SET: not set", "set or correct");
 }
 
 #[tokio::test]

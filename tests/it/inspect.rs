@@ -225,6 +225,8 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
     let mut upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).with("inspect.keep = 3").with(CLEARING);
     let abridge = setup.with("upstream.headers = { x-gateway-key = \"canary-configured\" }").start().await;
+    let none = run(&abridge, &["diff", "last"]);
+    assert!(none.err.contains("no conversation has come since"), "{}", none.err);
     let (body, texts) = eventful();
     let fields = ["authorization: Bearer sk-canary-authorization", "api-key: canary-api-key"];
     let request = post(&format!("{CHAT}?key=canary-query"), &fields, &body);

@@ -1,8 +1,8 @@
 //! `[keep_alive]`: calls that abridge makes itself to keep a prompt cache while a tool of the client runs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::metrics::scrape;
 use crate::support::{Abridge, Exchange, Setup, Upstream, Wire, post};
@@ -200,5 +200,28 @@ async fn a_refusal_and_a_cache_that_was_not_there_end_all_calls() {
         assert!(call(&mut upstream).await.is_none(), "{outcome}");
         let metrics = scrape(&abridge).await;
         assert!(metrics.samples[&format!("abridge_keep_alives_total{{outcome=\"{outcome}\"}}")] > 0.0, "{outcome}");
+    }
+}
+
+#[tokio::test]
+async fn a_cache_counts_from_the_request_and_not_from_the_end_of_its_answer() {
+    let mut upstream = Upstream::start().await;
+    let abridge = started_with(&upstream, "keep_alive = { enabled = true, after = \"2s\" }").await;
+    let mut client = abridge.connect().await;
+    client.send(post("/v1/messages", &FIELDS, body("go", ""))).await;
+    let sent = Instant::now();
+    let mut first = upstream.request().await;
+    first.bytes().await;
+    sleep(Duration::from_millis(1500)).await;
+    first.answer("200 OK", &JSON, answer("tool_use", WRITTEN)).await;
+    drop(first);
+    assert_eq!(client.reply().await.head.status(), 200);
+    for n in 1..=2 {
+        let mut kept = timeout(Duration::from_secs(3), upstream.request()).await.unwrap();
+        let after = sent.elapsed().as_millis();
+        assert!((n * 2000 - 100..n * 2000 + 1000).contains(&after), "call {n} after {after} ms");
+        kept.bytes().await;
+        sleep(Duration::from_millis(800)).await;
+        kept.answer("200 OK", &JSON, answer("max_tokens", READ)).await;
     }
 }

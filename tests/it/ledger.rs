@@ -23,6 +23,9 @@ struct Scene {
 /// The list prices of gpt-5.4 in billionths of a dollar: $2.50, $0.25 and $15 for a million tokens.
 const PRICES: [usize; 3] = [2500, 250, 15_000];
 
+/// What the calls for summaries say.
+const SUMMARISE: &str = "SUMMARISE";
+
 /// The tokens of each answer.
 const OUTPUT: usize = 100;
 
@@ -52,30 +55,42 @@ impl Scene {
 
     /// Sends the request of a session with so many results.
     async fn asks(&mut self, abridge: &Abridge, seed: &str, n: usize) {
+        self.is_told(abridge, seed, n, true).await;
+    }
+
+    async fn is_told(&mut self, abridge: &Abridge, seed: &str, n: usize, reports: bool) {
         let body = conversation(seed, n).replace(r#""model":"m""#, r#""model":"gpt-5.4""#);
-        self.answers(abridge, &body, true).await;
+        self.answers(abridge, &body, reports).await;
     }
 
     async fn answers(&mut self, abridge: &Abridge, body: &str, reports: bool) {
         let before = scrape(abridge).await.sum("abridge_requests_total");
         let mut client = abridge.connect().await;
         client.send(chat(body)).await;
-        let mut call = self.upstream.request().await;
-        let sent = call.bytes().await.to_vec();
-        let common = |other: &Vec<u8>| sent.iter().zip(other).take_while(|(a, b)| a == b).count();
-        let cached = self.seen.iter().map(common).max().unwrap_or_default() / 4;
-        let (prompt, cached) = (sent.len() / 4, if cached < 1024 { 0 } else { cached });
-        self.seen.push(sent);
-        let usage = format!(
-            r#","usage":{{"prompt_tokens":{prompt},"completion_tokens":{OUTPUT},"prompt_tokens_details":{{"cached_tokens":{cached}}}}}"#
-        );
-        if reports {
-            let [input, read, output] = PRICES;
-            self.cost += ((prompt - cached) * input + cached * read + OUTPUT * output) as u64;
+        loop {
+            let mut call = self.upstream.request().await;
+            let sent = call.bytes().await.to_vec();
+            let is_summary = memchr::memmem::find(&sent, SUMMARISE.as_bytes()).is_some();
+            let common = |other: &Vec<u8>| sent.iter().zip(other).take_while(|(a, b)| a == b).count();
+            let cached = self.seen.iter().map(common).max().unwrap_or_default() / 4;
+            let (prompt, cached) = (sent.len() / 4, if cached < 1024 { 0 } else { cached });
+            self.seen.push(sent);
+            let usage = format!(
+                r#","usage":{{"prompt_tokens":{prompt},"completion_tokens":{OUTPUT},"prompt_tokens_details":{{"cached_tokens":{cached}}}}}"#
+            );
+            if reports {
+                let [input, read, output] = PRICES;
+                self.cost += ((prompt - cached) * input + cached * read + OUTPUT * output) as u64;
+            }
+            let fields = ["content-type: application/json", "connection: close"];
+            let usage = if reports { &*usage } else { "" };
+            let said = r#"{"message":{"role":"assistant","content":"A summary."},"finish_reason":"stop"}"#;
+            let said = if is_summary { said } else { "" };
+            call.answer("200 OK", &fields, format!(r#"{{"choices":[{said}]{usage}}}"#)).await;
+            if !is_summary {
+                break;
+            }
         }
-        let fields = ["content-type: application/json", "connection: close"];
-        let usage = if reports { &*usage } else { "" };
-        call.answer("200 OK", &fields, format!(r#"{{"choices":[]{usage}}}"#)).await;
         assert_eq!(client.reply().await.head.status(), 200);
         within("the bill", async { while scrape(abridge).await.sum("abridge_requests_total") == before {} }).await;
     }
@@ -181,9 +196,11 @@ async fn the_cost_is_that_of_the_answers_and_the_estimate_is_what_the_session_co
     assert!(said.starts_with("last 30 days: would have saved $0."), "{said}");
 }
 
-/// How a session goes on: its name, and how many results its next request has; or abridge is restarted.
+/// How a session goes on: its name, and how many results its next request has, whose answer may have no usage; or abridge is
+/// restarted.
 enum Step {
     Ask(&'static str, usize),
+    Untold(&'static str, usize),
     Restart,
 }
 
@@ -195,9 +212,11 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
     let resumed = grows("one", 1, 25).chain([Step::Restart]).chain(grows("one", 26, 40)).collect();
     let repeated = grows("one", 1, 30).flat_map(|step| match step {
         Step::Ask(seed, n) => vec![Step::Ask(seed, n), Step::Ask(seed, n)],
-        Step::Restart => vec![],
+        Step::Untold(..) | Step::Restart => vec![],
     });
+    let untold = (1..=40).map(|n| if n % 4 == 0 { Step::Untold("one", n) } else { Step::Ask("one", n) });
     vec![
+        ("answers without usage among others", untold.collect()),
         ("two sessions by turns", interleaved),
         ("a session that grows at once", jump),
         ("a session that outlives the process", resumed),
@@ -216,6 +235,7 @@ async fn played(steps: &[Step], policy: &str, argument: Option<&str>) -> (u64, S
     for step in steps {
         match *step {
             Step::Ask(seed, n) => scene.asks(&abridge, seed, n).await,
+            Step::Untold(seed, n) => scene.is_told(&abridge, seed, n, false).await,
             Step::Restart => {
                 abridge.signal("TERM");
                 abridge.exit().await;
@@ -235,6 +255,21 @@ async fn the_estimates_hold_for_sequences_of_all_kinds() {
         assert_eq!((told.edited_cost, of_dry_run.unedited_cost), (edited, unedited), "{name}");
         let estimates = [(told.unedited_cost, unedited), (of_dry_run.edited_cost, edited)];
         assert!(estimates.into_iter().all(|(estimate, billed)| is_near(estimate, billed, 2)), "{name}: {estimates:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_estimates_hold_for_requests_that_are_too_short_to_have_their_tokens_counted() {
+    let steps: Vec<_> = (1..=20).map(|n| Step::Ask("one", n)).collect();
+    let (unedited, _) = played(&steps, "policy.edits = []", None).await;
+    let summaries = format!(
+        "policy.edits = ['summarize']\nsummarize = {{ trigger = {{ tokens = 6000 }}, keep = {{ rounds = 0 }}, instruction = '{SUMMARISE}' }}"
+    );
+    let truncates = "policy.edits = ['truncate_tool_results']\ntruncate_tool_results.max_bytes = 1500";
+    for policy in [truncates, &summaries] {
+        let (edited, told) = played(&steps, policy, None).await;
+        assert!(told.edited_cost == edited && told.edited > 10, "{told:?}");
+        assert!(is_near(told.unedited_cost, unedited, 3), "{policy}: {told:?}, and {unedited}");
     }
 }
 

@@ -337,10 +337,10 @@ fn settings_in_an_unknown_form_are_left_and_the_error_says_what_to_do() {
     let (code, text) = user.setup(&["--yes", "codex", "claude-code", "goose", "continue"]);
     assert_eq!(code, Some(1));
     for line in [
-        "abridge: codex: the settings are not in a form that is changed safely; set openai_base_url, or base_url of the provider, to",
-        "abridge: claude-code: the settings are not in a form",
-        "abridge: goose: the settings are not in a form",
-        "abridge: continue: the settings are not in a form",
+        "abridge: codex: its file has nothing that can be changed safely; set openai_base_url, or base_url of the provider, to",
+        "abridge: claude-code: its file has nothing that can be changed safely",
+        "abridge: goose: its file has nothing that can be changed safely",
+        "abridge: continue: its file has nothing that can be changed safely",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }

@@ -138,6 +138,12 @@ async fn without_upstream_probe_no_probe_is_sent() {
 async fn each_probe_answer_that_indicates_a_fault_is_reported_with_a_fix() {
     for (status, fields, path, fix) in [
         ("404 Not Found", &[][..], "/api", "fix: the URL probably needs /v1: --upstream http://127.0.0.1:"),
+        (
+            "404 Not Found",
+            &[],
+            "/v1/chat/completions",
+            "fix: leave out the requests' path: --upstream http://127.0.0.1:",
+        ),
         ("404 Not Found", &[], "/x/v1", "fix: look up the path of the server's API"),
         ("503 Service Unavailable", &[], "/v1", "fix: look at the server's own log"),
         (

@@ -72,7 +72,10 @@ async fn a_backup_that_is_made_while_clients_are_served_has_all_that_was_stored_
     let made = backup(&copy).await.unwrap();
     assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
     let again = backup(&copy).await.unwrap();
-    assert!(again.status.code() == Some(1) && String::from_utf8_lossy(&again.stderr).contains("exists"), "{again:?}");
+    assert!(
+        again.status.code() == Some(69) && String::from_utf8_lossy(&again.stderr).contains("exists; name"),
+        "{again:?}"
+    );
     let nowhere = backup(std::path::Path::new("/proc/no/copy.redb")).await.unwrap();
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
     stop.send(()).unwrap();

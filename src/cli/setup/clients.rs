@@ -120,9 +120,9 @@ impl Client {
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
             _ => None,
         };
-        edited.map(|edited| format!("{mark}{edited}")).ok_or_else(|| {
-            anyhow!("the settings are not in a form that is changed safely; {}", self.by_hand(url).trim_end())
-        })
+        edited
+            .map(|edited| format!("{mark}{edited}"))
+            .ok_or_else(|| anyhow!("its file has nothing that can be changed safely; {}", self.by_hand(url).trim_end()))
     }
 
     /// A line for each profile of Codex that says for itself where requests go.

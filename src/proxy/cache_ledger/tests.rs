@@ -29,17 +29,19 @@ impl Scene {
         let message = |byte: &u8| Fingerprint::of(&[*byte]);
         let root = Fingerprint::of(&messages.as_bytes()[..1]);
         let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root, new_tokens: 0 };
+        // Without a bill they are counted.
+        let billed = if cached.is_some() { 2000 } else { 1000 } * messages.len() as u64;
         let segment = PromptSegment { fingerprint: Fingerprint::default(), tokens: 1000 };
         let billed = Billed {
             scope: CacheScope::default(),
             upstream: "u",
             model,
             received: &received,
-            received_tokens: 2000 * messages.len() as u64,
+            received_tokens: billed,
             at: self.now,
             segments: &vec![segment; messages.len()],
             known: 1000 * known,
-            input: 2000 * messages.len() as u64,
+            input: billed,
             cached,
         };
         self.ledger.add(&billed, false).map(|earlier| earlier.received)

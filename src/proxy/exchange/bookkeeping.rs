@@ -158,6 +158,10 @@ fn unsent_usage(
         let history = if has_seen_all { 0 } else { input.saturating_sub(new) };
         (input, earlier.map_or(0, |earlier| earlier.received).max(history), edited_shared(sent))
     };
+    if earlier.is_none() && share.is_none() {
+        // No tokens were counted, so nothing is known of either request.
+        return billed.of_input(sent).of_input(input);
+    }
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
     Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed.of_input(sent))
 }

@@ -86,7 +86,7 @@ clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results 
 
 /// The measure under a planner of a session without usage.
 fn under<'a>(planner: &'a Planner, conditions: &'a Conditions<'a>) -> Measure<'a> {
-    Measure { planner, conditions, placebo: None, judged: None, whole: None, counted: &[] }
+    Measure { planner, conditions, placebo: None, judged: None, keep_alive: None, whole: None, counted: &[] }
 }
 
 fn regret_under(settings: &str, body: String) -> Regret {

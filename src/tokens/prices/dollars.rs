@@ -72,6 +72,14 @@ impl Nanodollars {
     }
 }
 
+impl std::ops::Add for Nanodollars {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
 impl fmt::Display for Nanodollars {
     /// In cents; below ten cents with two digits more: `$13.10`, `$0.0042`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

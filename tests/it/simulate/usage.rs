@@ -64,3 +64,32 @@ fn recorded_usage_costs_what_a_study_says() {
     let dollars = paid["totals"][0]["dollars"].as_f64().unwrap() / 1e9;
     assert!((dollars / (1482.24 + 120.14) - 1.0).abs() < 0.003, "{dollars}");
 }
+
+#[test]
+fn calls_that_keep_caches_while_tools_run_are_in_the_bill_and_named() {
+    let (place, line) = (place(), include_str!("../../../fixtures/usage/example.jsonl").lines().next().unwrap());
+    // A tool runs for ten minutes before the third request, which found 9,000 of 30,000 tokens.
+    let line = line.replace("[20,2,30000,0,250", "[608,2,9000,0,21250").replace("[30,2", "[630,2");
+    fs::write(place.path().join("u.jsonl"), line).unwrap();
+    fs::write(place.path().join("keep.toml"), "policy.edits = []\nkeep_alive.enabled = true\n").unwrap();
+    let args = ["u.jsonl", "--policy", "none", "--policy", "keep.toml", "--five-minute-caches"];
+    let (_, out, _) = simulate(&place, &args);
+    // Two calls read 30,000 tokens for $0.5 a million; 21,000 of them would be written for 6.25. The last pause is the user's.
+    assert!(out.contains("caches kept by keep while tools run: 2 calls for $0.0301, which save $0.12\n"), "{out}");
+    assert!(!out.contains("kept by none") && out.contains("would be saved by keep:"), "{out}");
+}
+
+#[test]
+fn keeping_caches_while_tools_run_saves_what_was_computed_by_hand() {
+    let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
+    let place = place();
+    let keep = place.path().join("keep.toml");
+    fs::write(&keep, "policy.edits = []\nkeep_alive.enabled = true\n").unwrap();
+    let args = ["--policy", "none", "--policy", keep.to_str().unwrap(), "--five-minute-caches"];
+    let totals = &simulated_usage(&folder.join("develop.jsonl"), &args)["totals"];
+    let [none, kept] = [0, 1].map(|n| totals[n]["dollars"].as_f64().unwrap());
+    // 417 calls for $34.15 that save $121.44 of $1,730, by the pauses and the cached tokens of the file alone.
+    let percent = (none - kept) / none * 100.0;
+    assert!((percent - 5.05).abs() < 0.5, "{percent}");
+    assert!(totals[1]["keep_alive"]["calls"].as_u64().unwrap().abs_diff(417) < 10, "{}", totals[1]);
+}
