@@ -12,7 +12,7 @@ use abridge_proxy::config::{Config, Environment, Sources};
 use abridge_proxy::platform::{Allocator, process};
 use abridge_proxy::server::DrainOutcome;
 use abridge_proxy::telemetry::{self, Colour};
-use mimalloc as _;
+use mimalloc as _; // which `Allocator` calls
 
 /// The allocator of glibc is slower, and that of musl, which static programs are linked with, much slower.
 #[global_allocator]

@@ -15,7 +15,8 @@ use unix as system;
 #[cfg(windows)]
 use windows as system;
 
-/// The allocator of a program that is linked with mimalloc, which on glibc is malloc itself and takes fewer instructions so.
+/// The allocator of a program that is linked with mimalloc. With glibc, mimalloc is `malloc` itself, and `System` calls it in
+/// fewer instructions.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub use mimalloc::MiMalloc as Allocator;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
