@@ -9,13 +9,14 @@ use abridge_proxy::cli::demo::Demo;
 use abridge_proxy::cli::run::{AgentCommand, Args as RunArgs};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
-use abridge_proxy::platform::process;
+use abridge_proxy::platform::{Allocator, process};
 use abridge_proxy::server::DrainOutcome;
 use abridge_proxy::telemetry::{self, Colour};
+use mimalloc as _; // which `Allocator` calls
 
 /// The allocator of glibc is slower, and that of musl, which static programs are linked with, much slower.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     process::refuse_huge_pages();

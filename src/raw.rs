@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub(crate) use self::{
-    blocks::{closing_quote, control, find_escaped, find_quote, near_closing_quote, plain_closing_quote},
+    blocks::{closing_quote, control, find_escaped, find_quote, near_closing_quote},
     strings::{halved, has_half, next_byte, plain_len, string, unescaped, without_halves, written_at},
 };
 

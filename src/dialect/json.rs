@@ -1,17 +1,13 @@
 //! JSON as bytes, for the readers and writers of all dialects: a cursor that passes values quickly without looking into
-//! strings, the check that makes up for it, and the text of a string.
+//! strings, and the text of a string.
 //!
 //! Most of a body is strings, so they are passed 64 bytes at a time: bits of one number say where a quote is, and which of
 //! them are escaped. Between strings the grammar is checked to the letter.
 
 use std::borrow::Cow;
 
-use memchr::memchr;
-
 use super::{ParseError, ParseErrorKind};
-use crate::raw::{
-    self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
-};
+use crate::raw::{self, Fields, closing_quote, near_closing_quote, next_byte, utf8};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
@@ -184,15 +180,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// From the end of a value in a container to the next; false at the end of the container.
+    #[inline]
     fn next(&mut self, close: u8) -> ReadResult<bool> {
         let more = self.take_spaced(b',');
         require(more || self.take_if(close)).map(|()| more)
     }
 
-    /// Over any value, with all that is in it. Most are strings, which need no nesting.
+    /// Over any value, with all that is in it.
     #[inline]
     pub(super) fn value(&mut self) -> ReadResult<Span> {
-        if self.peek() == Some(b'"') { self.string() } else { self.nested() }
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'{' | b'[') => self.nested(),
+            _ => self.literal(),
+        }
     }
 
     fn nested(&mut self) -> ReadResult<Span> {
@@ -200,9 +201,7 @@ impl<'a> Cursor<'a> {
         let mut nesting = Nesting::default();
         loop {
             match self.peek().ok_or(Unsupported)? {
-                b'"' => {
-                    self.string()?;
-                }
+                b'"' => _ = self.string()?,
                 open @ (b'{' | b'[') => {
                     self.at += 1;
                     self.space();
@@ -215,8 +214,7 @@ impl<'a> Cursor<'a> {
                         continue;
                     }
                 }
-                b'-' | b'0'..=b'9' => self.number()?,
-                _ => self.literal()?,
+                _ => _ = self.literal()?,
             }
             if !self.behind_value(&mut nesting)? {
                 return Ok(Span { start, end: self.at });
@@ -240,22 +238,26 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// A key, and its colon. One with escapes is taken in a whole body alone.
+    /// A key, and its colon.
     #[inline]
     fn name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         let rest = self.body.get(self.at..).and_then(|rest| rest.strip_prefix(b"\"")).ok_or(Unsupported)?;
-        let Some(length) = plain_closing_quote(rest) else { return self.escaped_name() };
-        self.at += length + 2;
-        require(self.take_spaced(b':'))?;
+        let key = near_closing_quote(rest).and_then(|length| Some((length, spaced(rest.get(length + 1..)?, b':')?)));
+        let Some((length, colon)) = key else { return self.odd_name() };
+        self.at += length + 2 + colon;
         Ok(Cow::Borrowed(rest.get(..length).unwrap_or_default()))
     }
 
+    /// The same for a key that is long, has escapes, or has more white space after it. Escapes are taken in a whole body alone.
     #[cold]
-    fn escaped_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
-        require(self.is_whole)?;
-        let name = self.string().map(|key| decode(self.bytes(key)))?.ok_or(Unsupported)?;
+    fn odd_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
+        let key = self.string().map(|key| self.bytes(key))?;
+        let name = match key {
+            [b'"', plain @ .., b'"'] if next_byte::<b'\\'>(plain).is_none() => Cow::Borrowed(plain),
+            _ => Cow::Owned(decode(key).filter(|_| self.is_whole).ok_or(Unsupported)?.into_owned().into_bytes()),
+        };
         require(self.take_spaced(b':'))?;
-        Ok(Cow::Owned(name.into_owned().into_bytes()))
+        Ok(name)
     }
 
     #[inline]
@@ -266,7 +268,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string, from its opening quote; the span has both quotes.
-    fn string(&mut self) -> ReadResult<Span> {
+    pub(super) fn string(&mut self) -> ReadResult<Span> {
         let start = self.at;
         let rest = self.body.get(start + 1..).unwrap_or_default();
         let indexed = || self.strings.starting(start).map(|string| string.len() - 2);
@@ -301,24 +303,32 @@ impl<'a> Cursor<'a> {
         require(self.at > start)
     }
 
-    fn literal(&mut self) -> ReadResult {
-        let rest = self.body.get(self.at..).unwrap_or_default();
-        let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
-        self.at += word.ok_or(Unsupported)?.len();
-        Ok(())
+    /// A number, or one of three words.
+    fn literal(&mut self) -> ReadResult<Span> {
+        let start = self.at;
+        let rest = self.body.get(start..).unwrap_or_default();
+        if let Some(b'-' | b'0'..=b'9') = rest.first() {
+            self.number()?;
+        } else {
+            let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
+            self.at += word.ok_or(Unsupported)?.len();
+        }
+        Ok(Span { start, end: self.at })
     }
 
-    /// Over a byte and the white space around it; over that alone if another byte is there. Mostly one blank follows, or none.
+    /// Over a byte and the white space around it; over that alone if another byte is there.
     #[inline]
     fn take_spaced(&mut self, byte: u8) -> bool {
-        self.at += match self.body.get(self.at..).unwrap_or_default() {
-            [first, b' ', b'!'..=255, ..] if *first == byte => 2,
-            [first, b'!'..=255, ..] if *first == byte => 1,
-            _ => return self.take_spaced_slow(byte),
+        let rest = self.body.get(self.at..).unwrap_or_default();
+        let Some(length) = spaced(rest, byte) else {
+            let is_other = rest.first().is_some_and(|first| *first > b' ' && *first != byte);
+            return !is_other && self.take_spaced_slow(byte);
         };
+        self.at += length;
         true
     }
 
+    #[cold]
     fn take_spaced_slow(&mut self, byte: u8) -> bool {
         self.space();
         self.take_if(byte).then(|| self.space()).is_some()
@@ -337,15 +347,35 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The length of a byte with the white space after it, if that is one blank or none, as mostly.
+#[inline]
+fn spaced(bytes: &[u8], byte: u8) -> Option<usize> {
+    match bytes {
+        [first, b' ', b'!'..=255, ..] if *first == byte => Some(2),
+        [first, b'!'..=255, ..] if *first == byte => Some(1),
+        _ => None,
+    }
+}
+
 /// The values of some keys of an object, by their order in `keys`; none of them may be there twice.
 pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> ReadResult<[Option<Span>; N]> {
+    fields_by(cursor, keys, |cursor, _, _| cursor.value()).map(|(_, found)| found)
+}
+
+/// The same with the span of the object. `read` reads each value; it gets the place of its key, and what was found before.
+pub(super) fn fields_by<'a, const N: usize>(
+    cursor: &mut Cursor<'a>,
+    keys: [&[u8]; N],
+    mut read: impl FnMut(&mut Cursor<'a>, Option<usize>, &[Option<Span>; N]) -> ReadResult<Span>,
+) -> ReadResult<(Span, [Option<Span>; N])> {
     let (start, mut found) = (cursor.at(), [None; N]);
-    cursor.members(|cursor, name| {
-        let value = cursor.value()?;
-        let mut places = found.iter_mut().zip(keys).filter(|(_, key)| *key == &*name);
-        places.try_for_each(|(place, _)| cursor.once(start, place, value))
+    let span = cursor.members(|cursor, name| {
+        let at = keys.iter().position(|key| *key == &*name);
+        let value = read(cursor, at, &found)?;
+        let place = at.and_then(|at| found.get_mut(at));
+        place.map_or(Ok(()), |place| cursor.once(start, place, value))
     })?;
-    Ok(found)
+    Ok((span, found))
 }
 
 /// The values of some keys of an object as [`fields`] reads them. None of another value, and of an odd object.
@@ -394,12 +424,11 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
 ) -> Option<Vec<T>> {
     let mut all = Vec::new();
     let each = each_element(body, array, |cursor| {
-        let start = cursor.at();
         if cursor.peek() != Some(b'{') {
             return cursor.value().map(drop);
         }
-        let found = fields(cursor, keys)?;
-        all.extend(read(Span { start, end: cursor.at() }, found).ok_or(Unsupported)?);
+        let (span, found) = fields_by(cursor, keys, |cursor, _, _| cursor.value())?;
+        all.extend(read(span, found).ok_or(Unsupported)?);
         Ok(())
     });
     each.ok().map(|()| all)
@@ -426,38 +455,6 @@ pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResul
         more = cursor.next(b'}')?;
     }
     Ok(Fields::new(fields))
-}
-
-/// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
-/// strings. The error is the offset of a fault, or near it.
-pub fn check_strings(body: &[u8]) -> Result<(), usize> {
-    if utf8(body).is_none() {
-        str::from_utf8(body).map_err(|error| error.valid_up_to())?; // says where
-    }
-    check_escapes(body)?;
-    if control(body).is_none() {
-        return Ok(()); // not even a line end between the values: no need to tell inside from outside
-    }
-    let mut cursor = Cursor::starting(body, 0);
-    while let Some(quote) = body.get(cursor.at..).and_then(|rest| memchr(b'"', rest)) {
-        cursor.at += quote;
-        let start = cursor.at;
-        let string = cursor.string().map_err(|Unsupported| start)?;
-        if let Some(at) = control(cursor.bytes(string)) {
-            return Err(start + at);
-        }
-    }
-    Ok(())
-}
-
-/// Checks all escapes of a body. Its structure is valid, so backslashes are in strings only.
-fn check_escapes(body: &[u8]) -> Result<(), usize> {
-    let is_valid = |at: usize| match body.get(at) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
-        Some(b'u') => body.get(at + 1..at + 5).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
-        _ => false,
-    };
-    find_escaped(body, is_valid).map_or(Ok(()), Err)
 }
 
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::json::{Cursor, Fault, ReadResult, decode, id_text};
+use super::json::{Cursor, Fault, ReadResult, decode, fields_by, id_text};
 use super::{ParseError, ParseErrorKind};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
@@ -102,17 +102,9 @@ pub(super) fn message<'a>(
     key: &[u8],
     mut content: impl FnMut(&mut Cursor<'a>) -> ReadResult<Span>,
 ) -> ReadResult<Message> {
-    let (start, mut role, mut found) = (cursor.at(), None, None);
-    let span = cursor.members(|cursor, name| {
-        let is_content = &*name == key;
-        let value = if is_content { content(cursor)? } else { cursor.value()? };
-        match &*name {
-            b"role" => cursor.once(start, &mut role, value),
-            _ if is_content => cursor.once(start, &mut found, value),
-            _ => Ok(()),
-        }
-    })?;
-    Ok(Message { span, role, content: found })
+    let read = |cursor: &mut Cursor<'a>, at, _: &_| if at == Some(1) { content(cursor) } else { cursor.value() };
+    let (span, [role, content]) = fields_by(cursor, [b"role", key], read)?;
+    Ok(Message { span, role, content })
 }
 
 /// Reads the entries of a content, each with `read`, and adds them to `entries`.

@@ -5,15 +5,44 @@
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use memchr::memchr;
 use serde::de::IgnoredAny;
 
-use super::json::decode;
+use super::json::{Cursor, Unsupported, decode};
 use crate::{raw, span::Span};
 
 /// Checks what [`Dialect::parse`](super::Dialect::parse) leaves out, so that a body that it accepted is known to be valid
 /// JSON throughout. Needed only where a body is about to be changed: an untouched one is forwarded as it came. Also takes a
 /// stretch of a body that begins and ends between values. The error is the offset of a fault, or near it.
-pub use super::json::check_strings as verify;
+pub fn verify(body: &[u8]) -> Result<(), usize> {
+    if raw::utf8(body).is_none() {
+        str::from_utf8(body).map_err(|error| error.valid_up_to())?; // says where
+    }
+    check_escapes(body)?;
+    if raw::control(body).is_none() {
+        return Ok(()); // not even a line end between the values: no need to tell inside from outside
+    }
+    let mut cursor = Cursor::starting(body, 0);
+    while let Some(quote) = body.get(cursor.at()..).and_then(|rest| memchr(b'"', rest)) {
+        let start = cursor.at() + quote;
+        cursor.go_to(start);
+        let string = cursor.string().map_err(|Unsupported| start)?;
+        if let Some(at) = raw::control(string.of(body)) {
+            return Err(start + at);
+        }
+    }
+    Ok(())
+}
+
+/// Checks all escapes of a body. Its structure is valid, so backslashes are in strings only.
+fn check_escapes(body: &[u8]) -> Result<(), usize> {
+    let is_valid = |at: usize| match body.get(at) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
+        Some(b'u') => body.get(at + 1..at + 5).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
+        _ => false,
+    };
+    raw::find_escaped(body, is_valid).map_or(Ok(()), Err)
+}
 
 /// The text of a JSON string, with U+FFFD for each half of a surrogate pair, or an object as it is written; none if it is neither.
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {

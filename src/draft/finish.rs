@@ -18,7 +18,7 @@ use crate::summary::UsedSummary;
 
 impl Draft<'_> {
     /// The plan that makes it so.
-    pub fn finish(mut self) -> Box<Plan> {
+    pub fn finish(&mut self) -> Box<Plan> {
         self.strip_reasoning();
         let (mut splices, messages_after, layout) = self.splices();
         let added_tool = self.added_tools();
@@ -285,14 +285,14 @@ impl Draft<'_> {
     }
 
     /// Returns what must be stored, each payload once.
-    fn offloads(self) -> Vec<OffloadedPayload> {
+    fn offloads(&self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
         // The offset in the body from which on the model has read nothing.
         let unread = self.last_answer.as_ref().map(|last| last.end).unwrap_or_default();
         let unread_start = self.unit(unread).map_or(self.body.len(), |unit| unit.span.start);
         let replaced =
-            self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
-        let stored = replaced.chain(self.orphans.into_values().flatten()).chain(self.ended_reasoning);
+            self.replacements.values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
+        let stored = replaced.chain(self.orphans.values().flatten().chain(&self.ended_reasoning).copied());
         let new = stored.filter(|(_, name)| seen.insert(name.key));
         let raw = |Span { start, end }| self.body.slice(start..end);
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {

@@ -203,7 +203,7 @@ impl EditEvents {
         edited: &EditedBody,
         dry_run: bool,
     ) -> Option<Box<Self>> {
-        let report = edited.report.as_ref().filter(|report| events.has_subscribers() && report.has_edits())?;
+        let report = edited.report.as_ref().filter(|report| report.has_edits() && events.has_subscribers())?;
         let (request_id, edits) = (id.to_string(), Edits::of(report, dry_run));
         let this = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
         this.publish(EventKind::EditBefore(this.edits.clone()));

@@ -131,13 +131,6 @@ pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the quote is that ends a string, given what follows its first one; none if an escape precedes it.
-#[inline]
-pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
-    let far = || memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'));
-    near_closing_quote(bytes).or_else(far)
-}
-
 /// Where the quote is that ends a string, given what follows its first one. Out of line: most ends are near.
 #[inline(never)]
 pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {

@@ -1,6 +1,7 @@
 //! How much memory abridge takes: with nothing to do, and with many long requests at a time.
 
 use std::fmt::Write as _;
+use std::process::Command;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -8,7 +9,7 @@ use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, with_results};
 use crate::support::upstream::head;
 use crate::support::wire::framed;
-use crate::support::{Scene, Setup, chat, post, request, within};
+use crate::support::{Scene, Setup, binary, chat, post, request, within};
 
 /// In KiB.
 const MIB: u64 = 1 << 10;
@@ -19,6 +20,12 @@ const RELEASE: u64 = 30 * MIB;
 /// A conversation of some 1 MB, in which there is something to count, to truncate and to clear.
 fn conversation() -> String {
     with_results(&(0..7).map(long_text).collect::<Vec<_>>())
+}
+
+#[test]
+fn the_allocator_is_mimalloc() {
+    let output = Command::new(binary()).arg("--version").env("MIMALLOC_VERBOSE", "1").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("mimalloc: "), "{output:?}");
 }
 
 #[tokio::test]

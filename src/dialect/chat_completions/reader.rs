@@ -2,7 +2,7 @@
 
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex};
-use crate::dialect::json::{Cursor, ReadResult, fields};
+use crate::dialect::json::{Cursor, ReadResult, fields_by};
 use crate::dialect::reading::{self, call_id, push_block, text};
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
@@ -54,25 +54,16 @@ impl<'a> Reader<'a> {
             return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
         }
         let index = self.conversation.next_unit();
-        let (mut role, mut content, mut id, mut calls) = (None, None, None, None);
+        let keys: [&[u8]; 4] = [b"role", b"content", b"tool_call_id", b"tool_calls"];
         // Calls before the role are read when that is known.
         let mut has_read_calls = false;
-        let span = cursor.members(|cursor, key| {
-            let is_model = || role.is_some_and(|role: Span| role.of(self.body) == b"\"assistant\"");
-            let value = if &*key == b"tool_calls" && is_model() {
+        let (span, [role, content, id, calls]) = fields_by(cursor, keys, |cursor, at, [role, ..]| {
+            let is_model = || role.is_some_and(|role| role.of(self.body) == b"\"assistant\"");
+            if at == Some(3) && is_model() {
                 has_read_calls = true;
-                self.tool_calls(cursor, index)?
-            } else {
-                cursor.value()?
-            };
-            let place = match &*key {
-                b"role" => &mut role,
-                b"content" => &mut content,
-                b"tool_call_id" => &mut id,
-                b"tool_calls" => &mut calls,
-                _ => return Ok(()),
-            };
-            cursor.once(start, place, value)
+                return self.tool_calls(cursor, index);
+            }
+            cursor.value()
         })?;
         let role = self.role(cursor, role)?;
         if let Some(calls) = calls.filter(|_| role == Role::Assistant && !has_read_calls) {
@@ -108,24 +99,17 @@ impl<'a> Reader<'a> {
     }
 
     fn tool_call(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> ReadResult {
-        let start = cursor.at();
-        let (mut id, mut function, mut custom) = (None, None, None);
-        let span = cursor.members(|cursor, key| {
-            let (place, is_tool) = match &*key {
-                b"id" => (&mut id, false),
-                b"function" => (&mut function, true),
-                b"custom" => (&mut custom, true),
-                _ => return cursor.value().map(drop),
-            };
-            let value = match cursor.peek() {
-                Some(b'{') if is_tool => fields(cursor, [b"name"])?[0],
-                _ => Some(cursor.value()?).filter(|_| !is_tool),
-            };
-            cursor.once(start, place, value)
+        let mut names = [None; 2];
+        let (span, [id, ..]) = fields_by(cursor, [b"id", b"function", b"custom"], |cursor, at, _| {
+            let name = at.and_then(|at| names.get_mut(at.checked_sub(1)?));
+            let Some(name) = name.filter(|_| cursor.peek() == Some(b'{')) else { return cursor.value() };
+            let (span, [found]) = fields_by(cursor, [b"name"], |cursor, _, _| cursor.value())?;
+            *name = found;
+            Ok(span)
         })?;
-        let name_of = |tool: Option<Option<_>>| text(self.body, tool.flatten());
-        let name = cursor.accept(name_of(function))?.or(cursor.accept(name_of(custom))?);
-        let id = cursor.accept(call_id(self.body, "", id.flatten()))?;
+        let [function, custom] = names.map(|name| text(self.body, name));
+        let name = cursor.accept(function)?.or(cursor.accept(custom)?);
+        let id = cursor.accept(call_id(self.body, "", id))?;
         let block = Block { unit, span, kind: BlockKind::ToolCall { id, name, answerable: true } };
         cursor.accept(push_block(&mut self.conversation, block))
     }

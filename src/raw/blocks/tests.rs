@@ -28,7 +28,8 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(find_escaped(bytes, |_| false), escaped.first().copied(), "{:?}", bytes);
     let ends = |(at, byte): (usize, &u8)| (*byte == b'"' && !escaped.contains(&at)).then_some(at);
     let first = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    prop_assert_eq!(plain_closing_quote(bytes), first.filter(|at| bytes[*at] == b'"'), "{:?}", bytes);
+    let is_near = |at: &usize| bytes[*at] == b'"' && at / LANE < NEAR_LANES.min(bytes.len() / LANE);
+    prop_assert_eq!(near_closing_quote(bytes), first.filter(is_near), "{:?}", bytes);
     prop_assert_eq!(closing_quote(bytes), bytes.iter().enumerate().find_map(ends), "{:?}", bytes);
     let first = bytes.iter().position(|byte| *byte < 0x20);
     prop_assert_eq!(control(bytes), first.map(|at| at - at % BLOCK), "{:?}", bytes);
