@@ -82,9 +82,10 @@ SELECT EXISTS (SELECT 1 FROM abridge_swept WHERE key = $1)
 SELECT key, body FROM abridge_payloads WHERE key = ANY($1);
 
 -- name: list
--- Payloads behind a place, the last used first, whose keys are in a range. What has another name than a key hides no payload.
+-- Payloads behind a place, the last used first, whose keys are in a range. A row with another name than a key, or with a use
+-- before 1970, behind which no place is, hides no payload.
 SELECT key, bytes, stored_bytes, created, used FROM abridge_payloads
-    WHERE (used < $1 OR (used = $1 AND key > $2)) AND key BETWEEN $3 AND $4 AND octet_length(key) = 16
+    WHERE (used < $1 OR (used = $1 AND key > $2)) AND key BETWEEN $3 AND $4 AND octet_length(key) = 16 AND used >= 0
     ORDER BY used DESC, key LIMIT $5;
 
 -- name: offer

@@ -27,10 +27,12 @@ local function count_owner(owner, n)
   if owner and call('HINCRBY', base .. 'owners', owner, n) <= 0 then call('HDEL', base .. 'owners', owner) end
 end
 
--- A payload's body has its time of creation, its length and its owner before it. These, the length of the body, and the owner.
+-- A payload's body has its time of creation, its length and its owner before it. These, the length of the body, and the owner;
+-- none if it is of another type.
 local function head_of(key)
   local name = base .. 'p:' .. key
-  local head = string.match(call('GETRANGE', name, 0, 40), '^%d+ %d+ ?%d*\n')
+  local start = redis.pcall('GETRANGE', name, 0, 40)
+  local head = type(start) == 'string' and string.match(start, '^%d+ %d+ ?%d*\n')
   if head then return head, call('STRLEN', name) - #head, string.match(head, '^%d+ %d+ (%d+)') end
 end
 
@@ -118,7 +120,7 @@ function steps.list()
         local is_behind = score ~= least or is_before(after, key)
         if n < most and is_behind and not is_before(key, first) and not is_before(last, key) then
           local head, length = head_of(key)
-          if head then
+          if head and tonumber(score) <= 0 then
             n = n + 1
             found[#found + 1] = {key, -tonumber(score), head, length}
           end
