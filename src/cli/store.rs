@@ -97,12 +97,6 @@ pub struct CopyArgs {
     to: Option<PathBuf>,
 }
 
-/// The part of a summary that says where it is found.
-#[derive(Deserialize)]
-struct Rooted {
-    root: ChainKey,
-}
-
 /// How many payloads are read and written at a time.
 const BATCH: usize = 32;
 
@@ -274,7 +268,8 @@ async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environm
     ensure!(from.is_file(), "there is no file at {}", from.display());
     ensure!(!args.to.exists(), "{} exists; name a new file", args.to.display());
     let found = secret(&from);
-    let (settings, clock) = (of_a_copy(config), Clock::system());
+    // A copy takes all that there is.
+    let (settings, clock) = (Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() }, Clock::system());
     let to = match found {
         Some(secret) => RedbStore::create(&args.to, settings, clock, secret)?,
         None => RedbStore::open(&args.to, settings, clock)?,
@@ -309,7 +304,8 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
             ensure!(!path.exists(), "{} exists; name a new file", path.display());
-            copy(&*engine, &RedbStore::create(path, of_a_copy(config), Clock::system(), secret)?).await?
+            let settings = Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() };
+            copy(&*engine, &RedbStore::create(path, settings, Clock::system(), secret)?).await?
         }
     };
     let (Salvaged { payloads, bytes, summaries }, damaged) = copied;
@@ -346,7 +342,8 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec
         // A damaged one is made anew.
         let Some(summary) = from.whole_summary(beginning).await? else { continue };
         // A fact without a root is found by its own name.
-        let root = serde_json::from_slice(&summary).map_or(beginning, |Rooted { root }| root);
+        let fact: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
+        let root = fact.get("root").and_then(|root| ChainKey::deserialize(root).ok()).unwrap_or(beginning);
         // A summary that the other side has already stays.
         to.offer_summary(Place { root, beginning }, summary).await?;
         copied.summaries += 1;
@@ -360,11 +357,6 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec
 }
 
 // === helpers ===
-
-/// The settings of a file that is to have all that another store has.
-fn of_a_copy(config: &Config) -> Settings {
-    Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() }
-}
 
 fn format_table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");

@@ -336,8 +336,7 @@ impl Redis {
 
     /// What is stored in each bucket.
     async fn totals_of_buckets(&self) -> StoreResult<Vec<[u64; 8]>> {
-        let totals: Vec<[i64; 8]> = self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "totals"))).await?;
-        Ok(totals.into_iter().map(|of_bucket| of_bucket.map(|n| u64::try_from(n).unwrap_or_default())).collect())
+        self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "totals"))).await
     }
 
     /// Removes summaries of each bucket in a step that takes this number; how many.

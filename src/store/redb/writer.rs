@@ -106,13 +106,9 @@ impl Writer {
                 all.extend(payloads);
                 replies.push(reply);
             }
-            let takes_more = bytes < MAX_GROUP_BYTES && self.next.is_none();
-            next = if takes_more { self.queue.try_recv().ok() } else { None };
+            next = (bytes < MAX_GROUP_BYTES && self.next.is_none()).then(|| self.queue.try_recv().ok()).flatten();
         }
         self.next = self.next.take().or(next);
-        if replies.is_empty() {
-            return;
-        }
         let kept = checked.and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &all, now)));
         let result = kept.map(|put| {
             let now = self.shared.clock.now();

@@ -172,7 +172,7 @@ function steps.totals()
   local n = call('HMGET', base .. 'counts', 'bytes', 'stored', 'summaries', 'summary_bytes', 'inspected_bytes')
   local payloads = call('ZCARD', base .. 'usual') + call('ZCARD', base .. 'chained')
   local totals = {payloads, call('ZCARD', base .. 'inspected'), call('ZCARD', base .. 'swept')}
-  for i = 1, 5 do totals[3 + i] = tonumber(n[i] or 0) or 0 end
+  for i = 1, 5 do totals[3 + i] = math.max(tonumber(n[i] or 0) or 0, 0) end
   return totals
 end
 

@@ -60,11 +60,8 @@ impl Writer {
     pub(in crate::store::redb) fn sweep_if_crowded(&mut self) {
         let (most, now) = (self.shared.settings.max_bytes.0, self.shared.clock.now());
         let rests = self.last_sweep.is_some_and(|swept| now >= swept && now.since(swept) < INEFFECTIVE_SWEEP_PAUSE);
-        let is_due = if self.over_share.is_empty() {
-            self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK))
-        } else {
-            !rests
-        };
+        let is_crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
+        let is_due = if self.over_share.is_empty() { is_crowded } else { !rests };
         if is_due {
             // The failure is logged and counted; the put has had its own reply.
             let _swept = self.sweep();
@@ -77,11 +74,8 @@ impl Writer {
         let is_over = self.is_over(bytes);
         let needs_room = |new: &&NewPayload| is_over || self.over_share.contains(&new.key.owner());
         let keys: Vec<_> = payloads.iter().filter(needs_room).map(|new| new.key).collect();
-        if keys.is_empty() {
-            return false;
-        }
-        let stored = self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
-        stored.is_ok_and(|stored| stored.len() < keys.len())
+        let mut stored = || self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
+        !keys.is_empty() && stored().is_ok_and(|stored| stored.len() < keys.len())
     }
 
     /// Whether the store exceeds its headroom with so many more bytes.
