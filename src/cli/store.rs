@@ -97,6 +97,12 @@ pub struct CopyArgs {
     to: Option<PathBuf>,
 }
 
+/// The part of a summary that says where it is found.
+#[derive(Deserialize)]
+struct Rooted {
+    root: ChainKey,
+}
+
 /// How many payloads are read and written at a time.
 const BATCH: usize = 32;
 
@@ -342,8 +348,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec
         // A damaged one is made anew.
         let Some(summary) = from.whole_summary(beginning).await? else { continue };
         // A fact without a root is found by its own name.
-        let fact: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
-        let root = fact.get("root").and_then(|root| ChainKey::deserialize(root).ok()).unwrap_or(beginning);
+        let root = serde_json::from_slice(&summary).map_or(beginning, |Rooted { root }| root);
         // A summary that the other side has already stays.
         to.offer_summary(Place { root, beginning }, summary).await?;
         copied.summaries += 1;
