@@ -236,7 +236,7 @@ impl Keys {
     pub fn answer(&self, caller: Caller, parts: &[&[u8]]) -> ChainKey {
         let lengths: Vec<_> = parts.iter().map(|part| (part.len() as u64).to_le_bytes()).collect();
         let parts = lengths.iter().zip(parts).flat_map(|(length, part)| [length.as_slice(), part]);
-        ChainKey::from_bytes(self.hash(b"answer", &caller.0, parts))
+        ChainKey::of(caller, self.hash(b"answer", &caller.0, parts))
     }
 
     /// A prefix that has one length for each use keeps the uses apart.

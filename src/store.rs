@@ -39,6 +39,7 @@ pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
 pub use shared::{Note, NoteGroup, NoteKind, SharedStore};
+pub(crate) use shares::fair_level;
 use smart_default::SmartDefault;
 pub use time::{Clock, Time};
 
@@ -111,9 +112,10 @@ pub struct Settings {
     #[default(Period(Duration::from_hours(24 * 7)))]
     pub keep_for: Period,
     /// The stored bytes of everything that is kept, compressed: texts, summaries (at most an eighth) and requests of
-    /// `[inspect]` (at most an eighth). If there are more, texts that would expire first are removed first, of the
-    /// caller who has the most. Texts that were used in the last minute are spared, in a database those of the last
-    /// quarter of `keep_for`; other callers make no room for them. Allowed: 1MiB to 1048576GiB.
+    /// `[inspect]` (at most an eighth). If there are more, what would expire first is removed first, of the caller who
+    /// has the most. Texts of the last minute, in a database of the last quarter of `keep_for`, are spared; if they
+    /// leave no room, that caller's new texts stay in its requests. A file exceeds this by a quarter and one request's
+    /// texts at most. Allowed: 1MiB to 1048576GiB.
     #[default(ByteSize::mib(4096))]
     pub max_bytes: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,
@@ -356,7 +358,8 @@ pub struct Stats {
 /// How many swept payloads are remembered, and for how long.
 pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30));
 
-/// How many summaries are stored; the least recently used are removed first. Each is short, and cost a call.
+/// How many summaries and other facts are stored; the least recently used are removed first, of the caller who has most. Each is
+/// short, and cost a call.
 pub const MAX_SUMMARIES: usize = 50_000;
 
 /// The most bytes that inspected requests may take in the file, unless their share is less; the oldest are removed

@@ -19,9 +19,10 @@ use crate::engine::bookkeeper::KEPT;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::store::redb::{salvage, secret};
 use crate::store::{
-    Clock, NoteGroup, OpenError, PayloadInfo, RedbStore, Salvaged, SharedStore, Stats, Store, StoreEngine, StoreError,
-    SweepResult, Time, Verified, engine, postgres,
+    Clock, NoteGroup, OpenError, PayloadInfo, RedbStore, Salvaged, Settings, SharedStore, Stats, Store, StoreEngine,
+    StoreError, StoreErrorKind, SweepResult, Time, Verified, engine, postgres,
 };
+use crate::units::ByteSize;
 
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
@@ -100,7 +101,7 @@ pub struct CopyArgs {
 /// The part of a summary that says where it is found.
 #[derive(Deserialize)]
 struct Rooted {
-    root: Option<ChainKey>,
+    root: ChainKey,
 }
 
 /// How many payloads are read and written at a time.
@@ -283,7 +284,8 @@ async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environm
     }
     check_is_new(&args.to)?;
     let found = secret(&from);
-    let (settings, clock) = (config.store.clone(), Clock::system());
+    // A copy takes all that there is.
+    let (settings, clock) = (Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() }, Clock::system());
     let to = match found {
         Some(secret) => RedbStore::create(&args.to, settings, clock, secret)?,
         None => RedbStore::open(&args.to, settings, clock)?,
@@ -318,25 +320,30 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
             check_is_new(path)?;
-            copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
+            let settings = Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() };
+            copy(&*engine, &RedbStore::create(path, settings, Clock::system(), secret)?).await?
         }
     };
-    let (Salvaged { payloads, bytes, summaries }, left_out) = copied;
-    print([format!(
-        "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
-         of earlier versions\n"
-    )])
+    let (Salvaged { payloads, bytes, summaries }, damaged) = copied;
+    let left_out = damaged.iter().map(|key| format!("left out the text {key}, which is damaged\n"));
+    let copied = format!(
+        "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries\n"
+    );
+    print(std::iter::once(copied).chain(left_out))
 }
 
-/// Copies all rows, and counts them, and the summaries of versions that did not note where they are found.
-async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, u64)> {
-    let (mut copied, mut left_out) = (Salvaged::default(), 0);
+/// Copies all rows, and counts them; and the texts that are damaged.
+async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec<PayloadKey>)> {
+    let (mut copied, mut damaged) = (Salvaged::default(), Vec::new());
     let listed = from.list(usize::MAX).await?;
     for batch in listed.chunks(BATCH) {
         let mut payloads = Vec::new();
         for info in batch {
             // Everything that was swept meanwhile is gone from both.
-            payloads.extend(from.load(info.key).await?.map(|payload| (info.key, payload)));
+            match from.load(info.key).await {
+                Err(error) if error.kind == StoreErrorKind::Damaged => damaged.push(info.key),
+                loaded => payloads.extend(loaded?.map(|payload| (info.key, payload))),
+            }
         }
         // The file does not say which ones an upstream's conversation names: all are kept as long as those.
         let put = payloads.iter().map(|(key, payload)| (*key, payload.clone())).collect();
@@ -348,22 +355,20 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, u64
         }
     }
     for beginning in from.summaries().await? {
-        let Some(summary) = from.summary(beginning).await? else { continue };
-        match serde_json::from_slice(&summary) {
-            Ok(Rooted { root: Some(root) }) => {
-                // A summary that the other side has already stays.
-                to.offer_summary(Place { root, beginning }, summary).await?;
-                copied.summaries += 1;
-            }
-            _ => left_out += 1,
-        }
+        // A damaged one is made anew.
+        let Some(summary) = from.whole_summary(beginning).await? else { continue };
+        // A fact without a root is found by its own name.
+        let root = serde_json::from_slice(&summary).map_or(beginning, |Rooted { root }| root);
+        // A summary that the other side has already stays.
+        to.offer_summary(Place { root, beginning }, summary).await?;
+        copied.summaries += 1;
     }
     for note in from.notes(NoteGroup::Ledger).await? {
         to.note(note, KEPT).await?;
     }
     from.close().await?;
     to.close().await?;
-    Ok((copied, left_out))
+    Ok((copied, damaged))
 }
 
 // === helpers ===

@@ -21,7 +21,7 @@ use super::flight::{Flight, SummaryError};
 use crate::held::Held;
 use crate::payload::cache::By;
 use crate::payload::{ChainKey, Place};
-use crate::store::{MAX_SUMMARIES, StoreError};
+use crate::store::{MAX_SUMMARIES, StoreError, fair_level};
 use crate::summary::{IndexedOutline, Outline, Summary, SummaryIndex, SummaryState};
 
 mod facts;
@@ -343,10 +343,17 @@ impl Summaries {
         let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&mut statuses);
         if statuses.len() > 2 * MAX_SUMMARIES {
-            // The store has swept these, or there is no store.
-            let now = Instant::now();
+            // The store has swept what a caller had beyond its share, or there is no store.
+            let (now, mut held) = (Instant::now(), HashMap::new());
+            statuses.keys().for_each(|key| *held.entry(key.owner()).or_insert(0) += 1);
+            let level = fair_level(held.values().copied(), (statuses.len() - MAX_SUMMARIES) as u64);
             statuses.retain(|key, status| match status {
-                Status::Stored => self.texts.peek(key).is_some(),
+                Status::Stored => {
+                    let of_owner = held.entry(key.owner()).or_default();
+                    let stays = *of_owner <= level || self.texts.peek(key).is_some();
+                    *of_owner -= u64::from(!stays);
+                    stays
+                }
                 Status::Elsewhere(until) => *until > now,
                 _ => true,
             });

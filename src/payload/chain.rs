@@ -3,7 +3,7 @@
 //! So whoever has the same messages in the same order has the same names, and one that differs shares only those of what comes
 //! before it. What a message is known by is the dialect's business: see [`crate::dialect::Dialect::fields`].
 
-use super::{Caller, Fingerprint, Keys};
+use super::{Caller, Fingerprint, HASH_LEN, Keys, OWNER_LEN};
 
 /// Names the beginnings of one conversation, message by message.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Chain {
 /// The name of a beginning.
 #[derive(Clone, Copy, derive_more::Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[debug("ChainKey({:032x})", u128::from_be_bytes(*_0))]
-pub struct ChainKey([u8; 16]);
+pub struct ChainKey([u8; HASH_LEN]);
 
 /// Where the summary of a beginning is found by all who send the conversation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Place {
 impl Keys {
     /// The names of what this caller says under `scope`, which is all that sets two uses of the same messages apart.
     pub fn chain(&self, caller: Caller, scope: &[u8]) -> Chain {
-        let at = ChainKey(self.hash(b"chain", &caller.0, [scope]));
+        let at = ChainKey::of(caller, self.hash(b"chain", &caller.0, [scope]));
         Chain { keys: self.clone(), caller, at }
     }
 }
@@ -44,12 +44,25 @@ impl Chain {
     /// The name of all that was said so far and of this message, which is known by what is written, and has this canonical form.
     pub fn push<'t>(&mut self, written: Fingerprint, canonical: impl FnOnce() -> Vec<&'t [u8]>) -> ChainKey {
         let message = self.keys.message(self.caller, written, canonical);
-        self.at = ChainKey(self.keys.hash(b"link", &self.at.0, [message.as_bytes().as_slice()]));
+        self.at = ChainKey::of(self.caller, self.keys.hash(b"link", &self.at.0, [message.as_bytes().as_slice()]));
         self.at
     }
 }
 
 impl ChainKey {
+    /// A key that ends in what says whose it is. Nobody without the secret can tell from a handle which keys are of its caller.
+    pub(super) fn of(Caller([.., a, b]): Caller, mut name: [u8; HASH_LEN]) -> Self {
+        let [.., first, second] = &mut name;
+        (*first, *second) = (a, b);
+        Self(name)
+    }
+
+    /// The caller's part of the key. One in 65,536 callers has the same.
+    pub fn owner(self) -> [u8; OWNER_LEN] {
+        let [.., first, second] = self.0;
+        [first, second]
+    }
+
     /// The key as it is stored.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -166,9 +166,8 @@ impl Engine for Postgres {
     }
 
     async fn crowd_others(&self) -> StoreResult<u64> {
-        let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
-        let parameters = [int(self.now()), int(unused), int(most)];
-        let n_gone = self.execute(Op::Sweep, "crowd_summaries", &parameters).await?;
+        let most = int(count(self.terms.settings.max_summary_bytes()));
+        let n_gone = self.execute(Op::Sweep, "crowd_summaries", &[most]).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
         self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
         Ok(n_gone)

@@ -16,6 +16,7 @@ use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
 use super::secret::Identity;
 use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
+use super::shares::fair_level;
 use super::{Cursor, Note, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES};
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -41,8 +42,8 @@ pub struct Redis {
     confirmation: Option<Confirmation>,
 }
 
-/// How many payloads, and how many summaries beyond their share, are removed of a bucket at a time.
-const BATCHES: (i64, i64) = (500, 2);
+/// How many payloads are removed of a bucket at a time.
+const BATCH: i64 = 500;
 
 /// Of how many buckets what is unused is removed at a time.
 const BUCKETS_AT_ONCE: usize = 16;
@@ -179,7 +180,7 @@ impl Engine for Redis {
         };
         let of_each = count(bytes / BUCKETS as u64 + 1);
         let mut steps = each_bucket(|bucket| {
-            let step = Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(BATCHES.0).with(of_each);
+            let step = Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(BATCH).with(of_each);
             owner.into_iter().fold(step, |step, owner| step.with(i64::from(owner)))
         });
         // So that it is not always the same buckets that are the first.
@@ -206,7 +207,7 @@ impl Engine for Redis {
     }
 
     async fn sweep_others(&self) -> StoreResult<u64> {
-        let (n_removed, _) = self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?;
+        let n_removed = self.remove_summaries("sweep_summaries", self.terms.keep_for()).await?;
         for group in NoteGroup::ALL {
             let sweep = Step::of_fleet("notes").with(<&str>::from(group)).with("sweep");
             self.one::<redis::Value>(Op::Sweep, sweep).await?;
@@ -215,17 +216,12 @@ impl Engine for Redis {
     }
 
     async fn crowd_others(&self) -> StoreResult<u64> {
-        let [.., all, _] = self.totals().await?;
-        let mut over = all.saturating_sub(self.terms.settings.max_summary_bytes());
-        let mut n_removed = 0;
-        while over > 0 {
-            let (n, bytes) = self.remove_summaries(self.terms.in_use_for(), BATCHES.1).await?;
-            n_removed += n;
-            over = over.saturating_sub(bytes);
-            if n == 0 {
-                break;
-            }
-        }
+        // Roots are hashes, so a caller has about as much in each bucket; one that has more is the first to lose. Each keeps one
+        // summary too many at most.
+        let of_buckets = self.totals_of_buckets().await?.into_iter().map(|[.., bytes, _]| bytes).collect::<Vec<_>>();
+        let over = of_buckets.iter().sum::<u64>().saturating_sub(self.terms.settings.max_summary_bytes());
+        let level = count(fair_level(of_buckets, over));
+        let n_removed = if over > 0 { self.remove_summaries("crowd_summaries", level).await? } else { 0 };
         let (most, age) = (count(TOMBSTONES.0 / BUCKETS as u64), count(TOMBSTONES.1.as_secs()));
         let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
         self.all::<()>(Op::Sweep, &steps).await?;
@@ -242,12 +238,9 @@ impl Engine for Redis {
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
-        let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
         let mut all = [0; 8];
-        for of_bucket in self.all::<[i64; 8]>(Op::Get, &steps).await? {
-            for (total, n) in all.iter_mut().zip(of_bucket) {
-                *total += u64::try_from(n).unwrap_or_default();
-            }
+        for of_bucket in self.totals_of_buckets().await? {
+            all.iter_mut().zip(of_bucket).for_each(|(total, n)| *total += n);
         }
         Ok(all)
     }
@@ -331,8 +324,9 @@ impl Redis {
 
     /// The conversation of a beginning.
     async fn root_of(&self, beginning: ChainKey) -> StoreResult<Option<ChainKey>> {
-        let root: Option<_> = self.one(Op::Get, step_of(beginning.as_bytes(), "root")).await?;
-        Ok(root.map(ChainKey::from_bytes))
+        let root: Option<Vec<u8>> = self.one(Op::Get, step_of(beginning.as_bytes(), "root")).await?;
+        // One that is damaged is written anew with the summary.
+        Ok(root.and_then(|root| root.try_into().ok()).map(ChainKey::from_bytes))
     }
 
     fn with_grain(&self, name: &'static str, Place { root, beginning }: Place) -> Step {
@@ -340,14 +334,19 @@ impl Redis {
         step.with(root.as_bytes()).with(beginning.as_bytes())
     }
 
-    /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
-    async fn remove_summaries(&self, age: i64, most: i64) -> StoreResult<(u64, u64)> {
-        let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
-        let removed: Vec<(u64, u64, Vec<[u8; 16]>)> = self.all(Op::Sweep, &steps).await?;
-        let beginnings = removed.iter().flat_map(|(.., beginnings)| beginnings);
+    /// What is stored in each bucket.
+    async fn totals_of_buckets(&self) -> StoreResult<Vec<[u64; 8]>> {
+        self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "totals"))).await
+    }
+
+    /// Removes summaries of each bucket in a step that takes this number; how many.
+    async fn remove_summaries(&self, step: &'static str, number: i64) -> StoreResult<u64> {
+        let steps = each_bucket(|bucket| Step::new(bucket, step).with(number));
+        let removed: Vec<(u64, Vec<[u8; 16]>)> = self.all(Op::Sweep, &steps).await?;
+        let beginnings = removed.iter().flat_map(|(_, beginnings)| beginnings);
         let pointers: Vec<_> = beginnings.map(|beginning| step_of(beginning, "unpoint")).collect();
         self.all::<()>(Op::Sweep, &pointers).await?;
-        Ok(sums(removed.iter().map(|(n, bytes, _)| (*n, *bytes))))
+        Ok(removed.iter().map(|(n, _)| n).sum())
     }
 
     fn get_step(&self, key: PayloadKey) -> Step {

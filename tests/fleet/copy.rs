@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use abridge_proxy::payload::{ChainKey, Place};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{Clock, NoteGroup, RedbStore, Settings, Store as _};
+use bytes::Bytes;
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
@@ -71,13 +73,21 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine
     abridge.signal("TERM");
     abridge.exit().await;
 
+    // Recalls of a turn, which do not say where they are found.
+    let (turn, recalls_of_turn) = (ChainKey::from_bytes([7; 16]), Bytes::from_static(b"[{\"n_before\":0}]"));
+    let file = RedbStore::open(&first, Settings::default(), Clock::system()).unwrap();
+    file.offer_summary(Place { root: turn, beginning: turn }, recalls_of_turn.clone()).await.unwrap();
+    file.close().await.unwrap();
+
     let copied = store(&engine, folder.path(), &["copy", "--from", first.to_str().unwrap()]);
     let told = String::from_utf8(copied.stdout).unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-    // One, and the token factors of two conversations.
-    assert!(told.contains("and 3 summaries; left out 0"), "{told}");
-    let ledger = engine.open(Secrets::default()).await.unwrap().notes(NoteGroup::Ledger).await.unwrap();
-    assert_eq!(ledger.len(), 1, "the rows of one day");
+    // One, the token factors of two conversations, and the recalls.
+    assert!(told.ends_with("and 4 summaries\n"), "{told}");
+    let opened = engine.open(Secrets::default()).await.unwrap();
+    assert_eq!(opened.notes(NoteGroup::Ledger).await.unwrap().len(), 1, "the rows of one day");
+    assert_eq!(opened.summary(turn).await.unwrap(), Some(recalls_of_turn));
+    opened.close().await.unwrap();
     let abridge = setup(fleet(&engine)).environment("STORE_URL", engine.url()).start().await;
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
     assert_eq!(sent(&abridge, &upstream).await, before);
@@ -93,6 +103,17 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
     assert_eq!(sent(&abridge, &upstream).await, before);
     assert_eq!(upstream.summaries().len(), 1);
+
+    // A damaged text is named, and all else is copied.
+    engine.remake(|body| if body.len() > 5_000 { body[1..].to_vec() } else { body.to_vec() }).await;
+    let to = ["copy", "--to", folder.path().join("rest.redb").to_str().unwrap()].map(str::to_owned);
+    let copied = store(&engine, folder.path(), &to.each_ref().map(String::as_str));
+    let told = String::from_utf8(copied.stdout).unwrap();
+    let handle = handle.rsplit('/').next().unwrap();
+    assert!(
+        told.contains("and 4 summaries") && told.contains(&format!("left out the text {handle}, which is")),
+        "{told}"
+    );
 }
 
 async fn a_file_is_not_copied_to_tables_of_another_secret(engine: Engine) {

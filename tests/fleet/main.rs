@@ -23,6 +23,7 @@ mod commands; // `abridge store init` and `abridge doctor`
 mod compose; // what examples/compose starts
 mod conformance; // what each engine does as a store
 mod copy; // from a file to an engine and back
+mod damage; // rows and keys that no version has written
 mod disk; // an engine whose disk is full
 mod encrypted; // TLS to the engine
 mod engine; // PostgreSQL and Redis, started and stopped

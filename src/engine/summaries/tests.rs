@@ -11,7 +11,7 @@ use crate::summary::OutlinedMessage;
 use crate::tasks::Tasks;
 
 fn beginning(n: u8) -> ChainKey {
-    ChainKey::from_bytes([n; 16])
+    place(n).beginning
 }
 
 fn summary(text: &str) -> Summary {
@@ -350,4 +350,23 @@ fn only_the_most_recent_summaries_are_remembered() {
     let long = Outline { messages: vec![outline(200, 1).messages; MAX_MESSAGES / 20].concat(), ..outline(200, 1) };
     recent.note(long);
     assert!((0..100).all(|scope| !recent.has_similar(&outline(scope, 2))), "there is no room for others");
+}
+
+#[tokio::test]
+async fn facts_of_one_caller_do_not_push_those_of_another_out_of_memory() {
+    let (summaries, ..) = with_store();
+    let fact = |n: usize, caller: u8| {
+        let mut name = [caller; 16];
+        name[..8].copy_from_slice(&n.to_le_bytes());
+        ChainKey::from_bytes(name)
+    };
+    for n in 0..10 {
+        summaries.set(fact(n, 1), Status::Stored);
+    }
+    for n in 0..=2 * MAX_SUMMARIES {
+        summaries.set(fact(n, 2), Status::Stored);
+    }
+    assert!((0..10).all(|n| summaries.is_stored(fact(n, 1))), "what it has is less than its share");
+    let n_left = (0..=2 * MAX_SUMMARIES).filter(|n| summaries.is_stored(fact(*n, 2))).count();
+    assert!((MAX_SUMMARIES - 10..=MAX_SUMMARIES + 20).contains(&n_left), "{n_left}");
 }

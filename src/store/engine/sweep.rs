@@ -3,7 +3,7 @@
 use std::collections::{BinaryHeap, HashSet};
 
 use super::{Engine, Inner, Stale};
-use crate::store::shares::fair_level;
+use crate::store::shares::{fair_level, note_full};
 use crate::store::{Stats, StoreResult, SweepResult};
 
 /// The names of turns, and how many seconds one takes.
@@ -75,15 +75,7 @@ impl<E: Engine> Inner<E> {
         let level = self.engine.full_above().await?;
         let owners = if level > 0 { self.engine.owners().await? } else { Vec::new() };
         let over: HashSet<_> = owners.into_iter().filter(|(has, _)| *has > level).map(|(_, owner)| owner).collect();
-        let callers = over.len();
-        match (self.over_share.with(|held| std::mem::replace(held, over).len()), callers) {
-            (0, 1..) => tracing::error!(
-                callers,
-                "the store is full of what is in use: new texts of those who have more than their share stay in their requests; raise store.max_bytes, or lower store.keep_for"
-            ),
-            (1.., 0) => tracing::warn!("the store has room again"),
-            _ => {}
-        }
+        self.over_share.with(|held| note_full(held, over));
         Ok(())
     }
 }

@@ -39,9 +39,10 @@ INSERT INTO abridge_meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOT
 UPDATE abridge_meta SET value = $2 WHERE name = $1 AND value = $3;
 
 -- name: take_turn
--- Takes a turn that one process has until $3 seconds have passed.
+-- Takes a turn that one process has until $3 seconds have passed. One that ends later is of before the clock was set back.
 INSERT INTO abridge_meta AS m (name, number) VALUES ($2, :now + $3)
-    ON CONFLICT (name) DO UPDATE SET number = excluded.number WHERE m.number <= :now;
+    ON CONFLICT (name) DO UPDATE SET number = excluded.number
+    WHERE coalesce(m.number, 0) NOT BETWEEN :now + 1 AND excluded.number;
 
 -- name: set_full
 INSERT INTO abridge_meta (name, number) VALUES ('full', $1)
@@ -81,9 +82,11 @@ SELECT EXISTS (SELECT 1 FROM abridge_swept WHERE key = $1)
 SELECT key, body FROM abridge_payloads WHERE key = ANY($1);
 
 -- name: list
--- Payloads behind a place, the last used first, whose keys are in a range.
+-- Payloads behind a place, the last used first, whose keys are in a range. A row with another name than a key, or with a use
+-- before 1970, behind which no place is, hides no payload.
 SELECT key, bytes, stored_bytes, created, used FROM abridge_payloads
-    WHERE (used < $1 OR (used = $1 AND key > $2)) AND key BETWEEN $3 AND $4 ORDER BY used DESC, key LIMIT $5;
+    WHERE (used < $1 OR (used = $1 AND key > $2)) AND key BETWEEN $3 AND $4 AND octet_length(key) = 16 AND used >= 0
+    ORDER BY used DESC, key LIMIT $5;
 
 -- name: offer
 INSERT INTO abridge_summaries AS s (beginning, root, body, used)
@@ -97,14 +100,14 @@ SELECT body, used < :now - $3 FROM abridge_summaries WHERE beginning = $2 AND bo
 DELETE FROM abridge_summaries WHERE beginning = $1 AND body = $2;
 
 -- name: summaries
-SELECT beginning FROM abridge_summaries WHERE body IS NOT NULL;
+SELECT beginning FROM abridge_summaries WHERE body IS NOT NULL AND octet_length(beginning) = 16;
 
 -- name: touch_summaries
 UPDATE abridge_summaries SET used = :now WHERE beginning = ANY($2) AND used < :now - $3;
 
 -- name: look
 SELECT beginning, body IS NOT NULL, holder IS NOT NULL, coalesce(until, 0) - :now
-    FROM abridge_summaries WHERE root = $2 AND (body IS NOT NULL OR until > :now)
+    FROM abridge_summaries WHERE root = $2 AND (body IS NOT NULL OR until > :now) AND octet_length(beginning) = 16
     ORDER BY used DESC, beginning LIMIT $3;
 
 -- name: claim
@@ -169,10 +172,13 @@ DELETE FROM abridge_summaries WHERE used < :now - $2
     AND (body IS NOT NULL OR until <= :now) RETURNING body IS NOT NULL;
 
 -- name: crowd_summaries
--- Removes the least recently used summaries beyond $3 bytes that were not used for $2 seconds.
-DELETE FROM abridge_summaries WHERE used < :now - $2 AND beginning IN
-    (SELECT beginning FROM (SELECT beginning, sum(octet_length(body)) OVER (ORDER BY used DESC, beginning) AS total
-    FROM abridge_summaries WHERE body IS NOT NULL) AS s WHERE total > $3);
+-- Removes the summaries beyond $1 bytes: those that are the most bytes with all that their owner, whom the last two bytes of a
+-- beginning tell, has used since.
+DELETE FROM abridge_summaries WHERE beginning IN
+    (SELECT beginning FROM (SELECT beginning, sum(n) OVER (ORDER BY taken, used DESC, beginning) AS total FROM
+    (SELECT beginning, used, octet_length(body) AS n, sum(octet_length(body))
+    OVER (PARTITION BY substr(beginning, 15) ORDER BY used DESC, beginning) AS taken
+    FROM abridge_summaries WHERE body IS NOT NULL) AS s) AS ordered WHERE total > $1);
 
 -- name: sweep_notes
 DELETE FROM abridge_notes WHERE until <= :now;

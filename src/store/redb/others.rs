@@ -9,6 +9,7 @@ use super::tables::{Outcome, Stored, count_tombstones, existing, payloads, write
 use crate::inspect;
 use crate::payload::ChainKey;
 use crate::store::codec::{Name, Unreadable, decode};
+use crate::store::shares::fairest_first;
 use crate::store::{Note, NoteGroup, NoteKind, PayloadInfo, Stats, Time};
 
 /// Encoded summaries, by the beginnings that they replace.
@@ -81,8 +82,9 @@ impl Quota {
         let mut going = Vec::new();
         for entry in entries {
             let (key, used, stored_bytes) = entry?;
-            bytes = bytes.saturating_add(stored_bytes);
-            if n_kept >= self.max_entries || bytes > self.max_bytes || used < self.oldest {
+            let is_old = used < self.oldest;
+            bytes = if is_old { bytes } else { bytes.saturating_add(stored_bytes) };
+            if is_old || n_kept >= self.max_entries || bytes > self.max_bytes {
                 going.push((key, stored_bytes));
             } else {
                 n_kept += 1;
@@ -97,7 +99,8 @@ fn sum<K>(entries: &[(K, u64)]) -> u64 {
     entries.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
 }
 
-/// Writes noted uses of summaries, and removes the least recently used ones beyond the quota: how many, and their bytes.
+/// Writes noted uses of summaries, and removes those beyond the quota, the least recently used ones of whoever has most: how many,
+/// and their bytes.
 pub(super) fn sweep_summaries(db: &Database, noted: &HashMap<ChainKey, Time>, quota: Quota) -> Outcome<(u64, u64)> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     for summary in summaries(db)? {
@@ -109,6 +112,9 @@ pub(super) fn sweep_summaries(db: &Database, noted: &HashMap<ChainKey, Time>, qu
         rows.push((used, beginning, stored_bytes));
     }
     rows.sort_unstable_by(|one, other| other.cmp(one));
+    // An entry takes its share of the bytes, too, if there may be few.
+    let of_each = quota.max_bytes / (quota.max_entries as u64).max(1);
+    let rows = fairest_first(rows, |(_, beginning, bytes)| (beginning.owner(), bytes.saturating_add(of_each)));
     let going = quota.beyond(rows.into_iter().map(|(used, beginning, bytes)| Ok((beginning, used, bytes))))?;
     if going.is_empty() && changed.is_empty() {
         return Ok((0, 0));

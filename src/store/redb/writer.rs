@@ -1,5 +1,6 @@
 //! The writer thread: puts all queued payloads into one transaction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::tables::{self, NewPayload, Outcome};
 use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::Name;
+use crate::store::engine_error::EngineError;
 use crate::store::time::Expiry;
 use crate::store::{Note, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
@@ -47,8 +49,8 @@ pub(super) struct Writer {
     // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
     last_sweep: Option<Time>,
-    // When a sweep could not free enough space.
-    ineffective_sweep: Option<Time>,
+    // The callers who have more than their share while all that they have is in use and the store is full.
+    over_share: HashSet<[u8; 2]>,
     // The number of commits at the last maintenance.
     commits: u64,
 }
@@ -70,7 +72,7 @@ impl Writer {
             expiry,
             failed: None,
             last_sweep: None,
-            ineffective_sweep: None,
+            over_share: HashSet::new(),
             commits: 0,
         }
     }
@@ -81,6 +83,7 @@ impl Writer {
         while let Some(job) = self.next.take().or_else(|| self.queue.blocking_recv()) {
             match job {
                 Job::Put { payloads, reply } => {
+                    self.sweep_if_crowded();
                     self.put(payloads, reply);
                     self.sweep_if_crowded();
                 }
@@ -91,22 +94,22 @@ impl Writer {
         let _closed = self.close();
     }
 
-    /// Stores the payloads, and those of all puts that are queued.
-    fn put(&mut self, mut payloads: Vec<NewPayload>, reply: Reply<()>) {
-        let mut replies = vec![reply];
-        let mut bytes: usize = payloads.iter().map(|new| new.frame.len()).sum();
-        while bytes < MAX_GROUP_BYTES && self.next.is_none() {
-            match self.queue.try_recv() {
-                Ok(Job::Put { payloads: more, reply }) => {
-                    bytes += more.iter().map(|new| new.frame.len()).sum::<usize>();
-                    payloads.extend(more);
-                    replies.push(reply);
-                }
-                Ok(other) => self.next = Some(other),
-                Err(_) => break,
+    /// Stores the payloads, and those of all puts that are queued, except those that have no room.
+    fn put(&mut self, payloads: Vec<NewPayload>, reply: Reply<()>) {
+        let (mut all, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (checked, mut next) = (self.check(), Some(Job::Put { payloads, reply }));
+        while let Some(Job::Put { payloads, reply }) = next {
+            if checked.is_ok() && self.is_full_for(&payloads, bytes) {
+                send_reply(reply, Err(self.full()));
+            } else {
+                bytes += payloads.iter().map(|new| new.frame.len()).sum::<usize>();
+                all.extend(payloads);
+                replies.push(reply);
             }
+            next = (bytes < MAX_GROUP_BYTES && self.next.is_none()).then(|| self.queue.try_recv().ok()).flatten();
         }
-        let kept = self.check().and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &payloads, now)));
+        self.next = self.next.take().or(next);
+        let kept = checked.and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &all, now)));
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
             if put.committed {
@@ -133,6 +136,9 @@ impl Writer {
 
     pub(super) fn offer_summary(&mut self, beginning: ChainKey, frame: &[u8]) -> StoreResult<Option<Bytes>> {
         self.check()?;
+        if self.is_over(0) {
+            return Err(self.full());
+        }
         let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, frame, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Some);
@@ -251,6 +257,12 @@ impl Writer {
             shared.notice.with(|notice| *notice = Some(aside.notice));
         }
         self.reopen()
+    }
+
+    /// There is no room, which is not a failure of the file.
+    fn full(&self) -> StoreError {
+        self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
+        StoreError::new(Op::Put, StoreErrorKind::Full, EngineError::Full)
     }
 
     /// The last failure, as long as no write is to be tried again.

@@ -27,10 +27,12 @@ local function count_owner(owner, n)
   if owner and call('HINCRBY', base .. 'owners', owner, n) <= 0 then call('HDEL', base .. 'owners', owner) end
 end
 
--- A payload's body has its time of creation, its length and its owner before it. These, the length of the body, and the owner.
+-- A payload's body has its time of creation, its length and its owner before it. These, the length of the body, and the owner;
+-- none if it is of another type.
 local function head_of(key)
   local name = base .. 'p:' .. key
-  local head = string.match(call('GETRANGE', name, 0, 40), '^%d+ %d+ ?%d*\n')
+  local start = redis.pcall('GETRANGE', name, 0, 40)
+  local head = type(start) == 'string' and string.match(start, '^%d+ %d+ ?%d*\n')
   if head then return head, call('STRLEN', name) - #head, string.match(head, '^%d+ %d+ (%d+)') end
 end
 
@@ -118,7 +120,7 @@ function steps.list()
         local is_behind = score ~= least or is_before(after, key)
         if n < most and is_behind and not is_before(key, first) and not is_before(last, key) then
           local head, length = head_of(key)
-          if head then
+          if head and tonumber(score) <= 0 then
             n = n + 1
             found[#found + 1] = {key, -tonumber(score), head, length}
           end
@@ -170,7 +172,7 @@ function steps.totals()
   local n = call('HMGET', base .. 'counts', 'bytes', 'stored', 'summaries', 'summary_bytes', 'inspected_bytes')
   local payloads = call('ZCARD', base .. 'usual') + call('ZCARD', base .. 'chained')
   local totals = {payloads, call('ZCARD', base .. 'inspected'), call('ZCARD', base .. 'swept')}
-  for i = 1, 5 do totals[3 + i] = tonumber(n[i] or 0) end
+  for i = 1, 5 do totals[3 + i] = math.max(tonumber(n[i] or 0) or 0, 0) end
   return totals
 end
 
@@ -199,15 +201,17 @@ function steps.summary()
   return {call('HGET', base .. 's:' .. ARGV[6], 'body'), used < now - tonumber(ARGV[4]) and 1 or 0}
 end
 
+local function remove_summary(root, beginning, length)
+  call('DEL', base .. 's:' .. beginning)
+  call('ZREM', base .. 'r:' .. root, beginning)
+  call('ZREM', base .. 'summaries', root .. beginning)
+  count('summaries', length and -1 or 0)
+  count('summary_bytes', -(length or 0))
+end
+
 -- Removes a summary that has this body: root, beginning, body.
 function steps.remove_summary()
-  local name = base .. 's:' .. ARGV[5]
-  if call('HGET', name, 'body') ~= ARGV[6] then return end
-  call('DEL', name)
-  call('ZREM', base .. 'r:' .. ARGV[4], ARGV[5])
-  call('ZREM', base .. 'summaries', ARGV[4] .. ARGV[5])
-  count('summaries', -1)
-  count('summary_bytes', -#ARGV[6])
+  if call('HGET', base .. 's:' .. ARGV[5], 'body') == ARGV[6] then remove_summary(ARGV[4], ARGV[5], #ARGV[6]) end
 end
 
 -- How old a use is written, root, beginning.
@@ -261,24 +265,40 @@ function steps.release()
   call('HSET', name, 'until', now + tonumber(ARGV[7]))
 end
 
--- Removes summaries: the age from which they go, how many at most. How many, their bytes, and their beginnings.
+-- Removes summaries: the age from which they go. How many, and their beginnings and those of claims.
 function steps.sweep_summaries()
-  local n, bytes, gone = 0, 0, {}
-  local before, most = '(' .. (now - tonumber(ARGV[4])), tonumber(ARGV[5])
-  for _, name in ipairs(call('ZRANGEBYSCORE', base .. 'summaries', '-inf', before, 'LIMIT', 0, most)) do
-    local root, beginning = string.sub(name, 1, 16), string.sub(name, 17)
+  local n, gone = 0, {}
+  for _, name in ipairs(call('ZRANGEBYSCORE', base .. 'summaries', '-inf', '(' .. (now - tonumber(ARGV[4])))) do
+    local beginning = string.sub(name, 17)
     local body, till = unpack(call('HMGET', base .. 's:' .. beginning, 'body', 'until'))
     if body or tonumber(till or 0) <= now then
-      if body then n, bytes = n + 1, bytes + #body end
-      call('DEL', base .. 's:' .. beginning)
-      call('ZREM', base .. 'r:' .. root, beginning)
-      call('ZREM', base .. 'summaries', name)
-      gone[#gone + 1] = beginning
+      remove_summary(string.sub(name, 1, 16), beginning, body and #body)
+      n, gone[#gone + 1] = n + (body and 1 or 0), beginning
     end
   end
-  count('summaries', -n)
-  count('summary_bytes', -bytes)
-  return {n, bytes, gone}
+  return {n, gone}
+end
+
+-- Removes summaries that begin beyond so many bytes: those that are the most bytes with all that their owner, whom the last two
+-- bytes of a beginning tell, has used since. How many, and their beginnings.
+function steps.crowd_summaries()
+  local most, total, taken, all, gone = tonumber(ARGV[4]), 0, {}, {}, {}
+  if tonumber(call('HGET', base .. 'counts', 'summary_bytes') or 0) <= most then return {0, gone} end
+  for _, name in ipairs(call('ZREVRANGE', base .. 'summaries', 0, -1)) do
+    local owner, length = string.sub(name, 31), call('HSTRLEN', base .. 's:' .. string.sub(name, 17), 'body')
+    taken[owner] = (taken[owner] or 0) + length
+    all[#all + 1] = {name, length, taken[owner]}
+  end
+  table.sort(all, function(one, other) return one[3] < other[3] end)
+  for _, summary in ipairs(all) do
+    local name, length = summary[1], summary[2]
+    total = total + length
+    if length > 0 and total - length >= most then
+      gone[#gone + 1] = string.sub(name, 17)
+      remove_summary(string.sub(name, 1, 16), gone[#gone], length)
+    end
+  end
+  return {#gone, gone}
 end
 
 -- Name, value, for how long, the group.
@@ -287,13 +307,14 @@ function steps.note()
   call('HSET', base .. ARGV[7], ARGV[4], value)
 end
 
--- Of the notes of a group that have not expired: when they were written, names and values. Expired ones are removed.
+-- Of the notes of a group that have not expired: when they were written, names and values. Expired ones are removed, and those
+-- without times, which are damaged.
 function steps.notes()
   local found, all = {}, call('HGETALL', base .. ARGV[4])
   for n = 1, #all, 2 do
     local written, till, value = string.match(all[n + 1], '^(%d+) (%d+) (.*)$')
-    if tonumber(till) > now then
-      found[#found + 1] = {tonumber(written), all[n], value}
+    if ARGV[5] ~= 'sweep' and not till or till and tonumber(till) > now then
+      found[#found + 1] = {tonumber(written or 0), all[n], value or all[n + 1]}
     elseif ARGV[5] == 'sweep' then
       call('HDEL', base .. ARGV[4], all[n])
     end
@@ -320,17 +341,20 @@ function steps.trim_inspected()
   local place, total = 0, 0
   for _, entry in ipairs(call('ZREVRANGE', base .. 'inspected', 0, -1)) do
     local at, length, id = string.match(entry, '^(%d+) (%d+) (.*)$')
-    place, total = place + 1, total + length
-    if place > tonumber(ARGV[4]) or total > tonumber(ARGV[5]) or tonumber(at) < now - tonumber(ARGV[6]) then
+    place, total = place + 1, total + (length or 0)
+    if not id then
+      call('ZREM', base .. 'inspected', entry)
+    elseif place > tonumber(ARGV[4]) or total > tonumber(ARGV[5]) or tonumber(at) < now - tonumber(ARGV[6]) then
       remove_inspected(entry, id, length)
     end
   end
 end
 
--- Name, seconds. Whether it is taken.
+-- Name, seconds. Whether it is taken. A turn that ends later is of before the clock was set back.
 function steps.turn()
-  if tonumber(call('HGET', base .. 'meta', ARGV[4]) or 0) > now then return 0 end
-  call('HSET', base .. 'meta', ARGV[4], now + tonumber(ARGV[5]))
+  local till, left = tonumber(call('HGET', base .. 'meta', ARGV[4]) or 0) or 0, tonumber(ARGV[5])
+  if till > now and till <= now + left then return 0 end
+  call('HSET', base .. 'meta', ARGV[4], now + left)
   return 1
 end
 

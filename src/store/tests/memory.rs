@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::codec::{Name, Unreadable, check, decode, encode};
+use crate::store::shares::fairest_first;
 use crate::store::time::Expiry;
 use crate::store::{
     Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
@@ -402,9 +403,12 @@ impl Inner {
         let mut rows: Vec<_> = self.summaries.iter().map(|(beginning, (_, used))| (*used, *beginning)).collect();
         rows.sort_unstable_by(|one, other| other.cmp(one));
         let (mut bytes, oldest) = (0, self.expiry.cutoff(now));
-        for (n, (used, beginning)) in rows.into_iter().enumerate() {
+        rows.retain(|(used, beginning)| *used >= oldest || self.summaries.remove(beginning).is_none());
+        let length = |beginning| self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
+        let rows = fairest_first(rows, |(_, beginning)| (beginning.owner(), length(*beginning)));
+        for (n, (_, beginning)) in rows.into_iter().enumerate() {
             bytes += self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
-            if n >= MAX_SUMMARIES || bytes > settings.max_summary_bytes() || used < oldest {
+            if n >= MAX_SUMMARIES || bytes > settings.max_summary_bytes() {
                 self.summaries.remove(&beginning);
             }
         }

@@ -89,14 +89,19 @@ async fn an_ineffective_sweep_is_not_repeated_at_each_put() {
     let clock = TestClock::new();
     let store = open_within(10_000, folder.path(), &clock);
     let put = async |n: u8| put_and_sweep(&store, key(&dense(n, 9_000)), n).await;
-    // All of it is in use, so nothing can be removed.
+    let is_refused = async |n: u8| {
+        let refused = store.put_all(vec![(key(&dense(n, 9_000)), dense(n, 9_000))]).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::Full);
+        store.touch(vec![key(&dense(255, 9_000))]).await.unwrap();
+    };
+    // All of it is in use, so nothing can be removed, and no more is taken.
     put(0).await;
     clock.forward(55);
     put(1).await;
     clock.forward(5);
-    put(2).await;
+    is_refused(2).await;
     let first = key(&dense(0, 9_000));
-    assert_eq!(store.stats().await.unwrap().payloads, 3);
+    assert_eq!(store.stats().await.unwrap().payloads, 2);
     assert!(!store.was_swept(first).await.unwrap(), "the sweep of five seconds ago found nothing");
     clock.forward(5);
     put(3).await;
@@ -135,4 +140,46 @@ async fn the_caller_who_has_stored_most_makes_room() {
     for kept in [ann, also_ann, greedy[37], cleo] {
         assert!(!store.was_swept(kept).await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn what_is_in_use_exceeds_the_limit_by_a_quarter_and_one_request_at_most_and_leaves_room_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let store = open_within(100_000, folder.path(), &clock);
+    let keys = Keys::well_known();
+    let name = |caller: u8, n: u8| keys.payload(keys.caller(&[caller]), &dense(n, 5_000));
+    let put = async |caller: u8, n: u8| {
+        let put = store.put_all(vec![(name(caller, n), dense(n, 5_000))]).await.map_err(|error| error.kind);
+        // Waits for the sweep that follows.
+        store.touch(vec![key(&dense(255, 9_000))]).await.unwrap();
+        let Stats { stored_bytes, summary_bytes, .. } = store.stats().await.unwrap();
+        assert!(stored_bytes + summary_bytes <= 125_000 + 5_100, "{stored_bytes} {summary_bytes}");
+        put
+    };
+    put(1, 0).await.unwrap();
+    let mut n_stored = 0;
+    for n in 0..60 {
+        n_stored += usize::from(put(2, n).await.is_ok());
+    }
+    assert!((18..=24).contains(&n_stored), "{n_stored}");
+    assert!(!store.is_failing());
+    // Who has less than its share stores more; what is stored is put again; facts have the same limit.
+    assert_eq!(put(2, 100).await, Err(StoreErrorKind::Full));
+    put(1, 1).await.unwrap();
+    put(2, 0).await.unwrap();
+    assert!(store.get(name(1, 0)).await.unwrap().is_some() && store.get(name(2, 1)).await.unwrap().is_some());
+    // Many callers at once, none of whom has much.
+    let mut all = Vec::new();
+    for caller in 10..40 {
+        all.push(put(caller, caller).await);
+    }
+    assert!(all[0].is_ok() && all[29] == Err(StoreErrorKind::Full), "{all:?}");
+    let offered = store.offer_summary(place(1), dense(1, 9_000)).await;
+    assert_eq!(offered.unwrap_err().kind, StoreErrorKind::Full);
+    // A minute later, what is no longer in use makes room.
+    clock.forward(60);
+    put(2, 101).await.unwrap();
+    put(1, 2).await.unwrap();
+    assert_eq!(store.offer_summary(place(1), dense(1, 9_000)).await.unwrap(), None);
 }

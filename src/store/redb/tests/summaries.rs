@@ -3,7 +3,7 @@
 use super::*;
 
 fn beginning(n: u8) -> ChainKey {
-    ChainKey::from_bytes([n; 16])
+    place(n).beginning
 }
 
 #[tokio::test]

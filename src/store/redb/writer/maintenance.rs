@@ -1,6 +1,6 @@
 //! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use ::redb::Error;
 use super::{Job, Writer};
 use crate::payload::Lifetime;
 use crate::store::redb::others::{self, Quota};
+use crate::store::redb::tables::NewPayload;
 use crate::store::redb::{closed, failed, tables, whole};
-use crate::store::shares::fair_level;
+use crate::store::shares::{fair_level, note_full};
 use crate::store::time::Expiry;
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
@@ -19,6 +20,9 @@ const SWEEP_GROUP: usize = 1000;
 
 /// The store may exceed its limit by this fraction before a sweep is due at once.
 const SLACK: u64 = 16;
+
+/// When the store exceeds its limit by this fraction, it takes nothing new.
+const HEADROOM: u64 = 4;
 
 /// How long an immediate sweep is not repeated after one that could not free enough, because all payloads are in use: a
 /// sweep visits every payload, and payloads leave use within a minute.
@@ -54,16 +58,31 @@ impl Writer {
     }
 
     pub(in crate::store::redb) fn sweep_if_crowded(&mut self) {
-        let most = self.shared.settings.max_bytes.0;
-        let crowded = |bytes| bytes > most.saturating_add(most / SLACK);
-        let now = self.shared.clock.now();
-        let rests =
-            self.ineffective_sweep.is_some_and(|swept| now >= swept && now.since(swept) < INEFFECTIVE_SWEEP_PAUSE);
-        if !rests && self.stored_bytes().is_ok_and(crowded) {
+        let (most, now) = (self.shared.settings.max_bytes.0, self.shared.clock.now());
+        let rests = self.last_sweep.is_some_and(|swept| now >= swept && now.since(swept) < INEFFECTIVE_SWEEP_PAUSE);
+        let is_crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
+        let is_due = if self.over_share.is_empty() { is_crowded } else { !rests };
+        if is_due {
             // The failure is logged and counted; the put has had its own reply.
             let _swept = self.sweep();
-            self.ineffective_sweep = self.stored_bytes().is_ok_and(crowded).then_some(now);
         }
+    }
+
+    /// Whether there is no room for payloads after so many bytes: while the store is full, for those of callers who have more
+    /// than their share, and beyond the headroom for all. Stored ones need none.
+    pub(super) fn is_full_for(&mut self, payloads: &[NewPayload], bytes: usize) -> bool {
+        let is_over = self.is_over(bytes);
+        let needs_room = |new: &&NewPayload| is_over || self.over_share.contains(&new.key.owner());
+        let keys: Vec<_> = payloads.iter().filter(needs_room).map(|new| new.key).collect();
+        let mut stored = || self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
+        !keys.is_empty() && stored().is_ok_and(|stored| stored.len() < keys.len())
+    }
+
+    /// Whether the store exceeds its headroom with so many more bytes.
+    pub(super) fn is_over(&mut self, bytes: usize) -> bool {
+        let most = self.shared.settings.max_bytes.0;
+        let with_more = self.stored_bytes().map(|stored| stored.saturating_add(bytes as u64));
+        with_more.is_ok_and(|bytes| bytes > most.saturating_add(most / HEADROOM))
     }
 
     /// Observes the clock. The last use in the file counts as the last observation before this process began.
@@ -173,9 +192,8 @@ impl Writer {
         candidates.sort_unstable_by_key(|candidate| (candidate.due, candidate.entry.key));
         let (mut goes, stays): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.due < oldest);
         left = goes.iter().fold(left, |left, candidate| left.saturating_sub(candidate.entry.stored_bytes));
-        if left > most {
-            goes.extend(crowded_out(stays, left - most, |entry| now.since(entry.used) >= IN_USE));
-        }
+        let over = crowded_out(&mut goes, stays, left.saturating_sub(most), |entry| now.since(entry.used) >= IN_USE);
+        note_full(&mut self.over_share, over);
         Ok(goes)
     }
 
@@ -213,9 +231,14 @@ impl Writer {
     }
 }
 
-/// The candidates to remove until `excess` bytes are free: each is the first that may leave of the caller who has the most then.
-/// Who has no more than its share loses none.
-fn crowded_out(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadInfo) -> bool) -> Vec<Candidate> {
+/// Adds the candidates to remove until `excess` bytes are free: each is the first that may leave of the caller who has the most
+/// then. Who has no more than its share loses none. Returns who has more and can lose none.
+fn crowded_out(
+    chosen: &mut Vec<Candidate>,
+    sorted: Vec<Candidate>,
+    excess: u64,
+    may_leave: impl Fn(&PayloadInfo) -> bool,
+) -> HashSet<[u8; 2]> {
     let mut callers: HashMap<_, (u64, VecDeque<_>)> = HashMap::new();
     for candidate in sorted {
         let (bytes, leaves) = callers.entry(candidate.entry.key.owner()).or_default();
@@ -226,14 +249,17 @@ fn crowded_out(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadI
     }
     let level = fair_level(callers.values().map(|(bytes, _)| *bytes), excess);
     let mut most: BinaryHeap<_> = callers.iter().map(|(owner, (bytes, _))| (*bytes, *owner)).collect();
-    let (mut left, mut chosen) = (excess, Vec::new());
+    let (mut left, mut over) = (excess, HashSet::new());
     while left > 0
         && let Some((bytes, owner)) = most.pop().filter(|(bytes, _)| *bytes > level)
     {
-        let Some(next) = callers.get_mut(&owner).and_then(|(_, leaves)| leaves.pop_front()) else { continue };
+        let Some(next) = callers.get_mut(&owner).and_then(|(_, leaves)| leaves.pop_front()) else {
+            over.insert(owner);
+            continue;
+        };
         left = left.saturating_sub(next.entry.stored_bytes);
         most.push((bytes.saturating_sub(next.entry.stored_bytes), owner));
         chosen.push(next);
     }
-    chosen
+    if left > 0 { over } else { HashSet::new() }
 }

@@ -36,6 +36,7 @@ pub async fn suite<S: SharedStore>(open: impl AsyncFn(Settings, Clock) -> [S; 2]
     claims_that_have_ended_hide_no_summary(pair().await).await;
     what_was_swept_is_stored_again(pair().await).await;
     notes_reach_the_other_until_they_expire(pair().await).await;
+    a_clock_that_was_set_back_stops_no_sweep(pair().await).await;
 }
 
 fn claimant(token: i64) -> Claimant {
@@ -209,4 +210,17 @@ async fn notes_reach_the_other_until_they_expire<S: SharedStore>(Pair { one, oth
     assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), both[1..]);
     clock.forward(DAY);
     assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), []);
+}
+
+async fn a_clock_that_was_set_back_stops_no_sweep<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
+    one.maintain().await.unwrap();
+    clock.back(365 * DAY);
+    let payload = dense(1, 2_000);
+    one.put_all(vec![(key(&payload), payload.clone())]).await.unwrap();
+    clock.forward(8 * DAY);
+    for _ in 0..3 {
+        other.maintain().await.unwrap();
+        clock.forward(700);
+    }
+    assert!(other.was_swept(key(&payload)).await.unwrap());
 }
