@@ -206,7 +206,7 @@ fn what_a_summary_stands_for_is_not_counted_again() {
     let job = made(&plan).clone();
     memory.make(&job, "Well.");
     let (plan, _) = plan_in(&memory, first, policy);
-    assert_eq!((plan.report.changes.len(), plan.report.tokens_before), (1, None), "{plan}");
+    assert!(plan.report.changes.len() == 1 && plan.report.tokens_before.is_some_and(|n| n > 2000), "{plan}");
     let asked = format!(
         "{policy}[policy]\nedits = [\"clear_tool_results\", \"summarize\"]\n[clear_tool_results]\nwhen = 'any'\ntrigger = [{{ messages = 1, tokens = 9 }}]"
     );
