@@ -102,7 +102,7 @@ impl Status {
             names.zip(form_lines(name, forms, lessons)).for_each(|(name, line)| row(name, line));
         }
         if let Some(savings) = &self.savings {
-            row("saved", savings.clone());
+            row("cost", savings.clone());
         }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run, self.why_unedited.as_deref()));
