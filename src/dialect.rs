@@ -14,7 +14,8 @@ use crate::summary::{Prompt, SummaryInput};
 
 pub use self::answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value};
 pub use self::forms::{
-    CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name,
+    CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, missing_parameters,
+    result_name,
 };
 pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;

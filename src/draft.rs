@@ -130,8 +130,8 @@ pub struct Draft<'a> {
     pub forms: Vec<Form>,
     /// The last model call before which what was sent has changed.
     prefix_changed: UnitIndex,
-    /// The mark that is added to ask for the prompt cache.
-    cache_request: Option<BytesAt>,
+    /// The changes outside the messages.
+    beside: Vec<BytesAt>,
     /// Whether calls of the model control clearing.
     pub(crate) offers_control: bool,
     /// The units that entries with reasoning have left.
@@ -259,7 +259,7 @@ impl<'a> Draft<'a> {
             ended_turns: EndedTurns::Keep,
             forms: Vec::new(),
             prefix_changed: UnitIndex::default(),
-            cache_request: None,
+            beside: Vec::new(),
             offers_control: false,
             stripped: BTreeSet::new(),
             ended_reasoning: Vec::new(),

@@ -46,6 +46,7 @@ pub mod history;
 pub mod inspect;
 pub mod language;
 pub mod ledger;
+mod local_address;
 pub mod metrics;
 pub mod names;
 pub mod otel;

@@ -121,6 +121,9 @@ pub struct Report {
     /// Whether a mark is added that asks for the prompt cache.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub requests_cache: bool,
+    /// Whether tools are brought into a form that the upstream requires.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mends_tools: bool,
     /// Whether texts were taken out and nothing that the request offers could read them back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lacks_recall: bool,
@@ -332,12 +335,13 @@ impl Report {
             }
         }
         counts.extend(self.requests_cache.then_some(("cache", 1)));
+        counts.extend(self.mends_tools.then_some(("tools", 1)));
         counts
     }
 
     /// Whether an edit changed something.
     pub fn has_edits(&self) -> bool {
-        !self.changes.is_empty() || self.requests_cache
+        !self.changes.is_empty() || self.requests_cache || self.mends_tools
     }
 }
 

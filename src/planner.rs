@@ -104,7 +104,7 @@ pub struct Settings {
     /// `Go on.` between two texts of the model. `"unique_ids"`: an id of a call that is repeated, longer than 40 bytes, or has
     /// other characters than letters, digits, `_` and `-` is replaced; a repeated id of an item is removed. `"nine_ids"`: ids
     /// of calls that are not nine letters and digits are replaced. `"named_results"`: results of Chat Completions get the name
-    /// of their tool. `"four_cache_marks"`: of more than four marks for the prompt cache, the first ones of the conversation
+    /// of their tool. `"tool_parameters"`: functions without parameters get an empty object. `"four_cache_marks"`: of more than four marks for the prompt cache, the first ones of the conversation
     /// are removed; after a mark of five minutes, marks of an hour become such marks. `"text_only_errors"`: images in results
     /// that report an error become a text and are stored. `"paired_server_tools"`: a call that the server answers itself, if
     /// its result is missing, and such a result without its call become a text and are stored. `"no_item_ids"`: items of

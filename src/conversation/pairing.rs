@@ -52,11 +52,15 @@ pub struct PairedResult {
     pub named: bool,
 }
 
-/// The calls of one turn of the model and its run: the results that stand directly after it.
-#[derive(Debug)]
+/// The calls of one turn of the model and its run: the results that stand directly after it. Calls that the turn goes on after,
+/// none of which has a result there, are a batch of their own, without a run: what follows them may be the answer to the
+/// text in place of their results.
+#[derive(Clone, Copy, Debug)]
 struct Batch {
     first_call: usize,
     first_result: usize,
+    /// The last unit of the turn.
+    turn_end: UnitIndex,
     /// The last unit of the run; of the turn itself, if the run is empty.
     run_end: UnitIndex,
 }
@@ -78,13 +82,13 @@ impl Pairing {
                     while units.next_if(|(_, next)| next.turn == unit.turn).is_some() {
                         end = end.next();
                     }
-                    walk.end_run();
+                    walk.end_run(conversation, Some(unit.role));
                     walk.turn(conversation, index..end);
                 }
-                _ => walk.end_run(),
+                _ => walk.end_run(conversation, Some(unit.role)),
             }
         }
-        walk.end_run();
+        walk.end_run(conversation, None);
         walk.pairing
     }
 
@@ -156,7 +160,7 @@ impl Walk {
         let Some(run_end) = UnitIndex::each(&units).next_back().filter(|_| blocks.len() > 0) else { return };
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
-        batches.push(Batch { first_call, first_result: results.len(), run_end });
+        batches.push(Batch { first_call, first_result: results.len(), turn_end: run_end, run_end });
         // The last call first, so that of calls with one id the first one comes to are in front of the others, and all
         // of this batch in front of those of earlier batches.
         for (n, block) in blocks.enumerate().rev() {
@@ -196,14 +200,39 @@ impl Walk {
         }
     }
 
-    /// Pairs by position what the last batch and its run have left, where one side has no id: each result with the next call,
-    /// if that answers all calls. Where a result is missing, those without an id belong together.
-    fn end_run(&mut self) {
-        if !std::mem::take(&mut self.in_run) || !self.by_position {
+    /// Ends the run of the last batch; `next` is the role of what follows.
+    fn end_run(&mut self, conversation: &Conversation<'_>, next: Option<Role>) {
+        if !std::mem::take(&mut self.in_run) {
             return;
         }
+        self.pair_by_position();
+        let Pairing { calls, batches, .. } = &mut self.pairing;
+        let Some(&batch) = batches.last() else { return };
+        // Instructions follow the user, and so the results of the turn. Where the model thinks within a budget, no message of the
+        // running turn may begin without.
+        if conversation.traits.thinks_by_budget || next == Some(Role::System) {
+            return;
+        }
+        let caller = |call: &PairedCall| conversation.caller(call.block).unwrap_or_default();
+        // Calls that directly follow each other are of one answer, unless they are in several messages.
+        let joins = |call: UnitIndex, next| call == next || self.repeats_results && call.next() == next;
+        let parts =
+            |from| conversation.unit_range(&(from..batch.turn_end.next())).iter().any(|unit| unit.flags.barrier);
+        let calls = calls.get_mut(batch.first_call..).unwrap_or_default();
+        for calls in calls.chunk_by_mut(|call, next| joins(caller(call), caller(next))) {
+            let unit = calls.last().map(caller).filter(|unit| *unit < batch.turn_end && !parts(*unit));
+            if let Some(run_end) = unit.filter(|_| calls.iter().all(|call| !call.answered)) {
+                calls.iter_mut().for_each(|call| call.batch = batches.len());
+                batches.push(Batch { run_end, ..batch });
+            }
+        }
+    }
+
+    /// Pairs by position what the last batch and its run have left, where one side has no id: each result with the next call,
+    /// if that answers all calls. Where a result is missing, those without an id belong together.
+    fn pair_by_position(&mut self) {
         let Pairing { calls, results, batches } = &mut self.pairing;
-        let Some(batch) = batches.last() else { return };
+        let Some(batch) = batches.last().filter(|_| self.by_position) else { return };
         let (Some(calls), Some(results)) = (calls.get_mut(batch.first_call..), results.get_mut(batch.first_result..))
         else {
             return;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{field, fields_of, member, objects, value_of_key};
-use super::strings;
+use super::json::{beginning, field, fields_of, member, objects, value_of_key};
+use super::{BytesAt, strings};
 use crate::span::Span;
 
 /// A form that an upstream may require.
@@ -44,6 +44,8 @@ pub enum Form {
     NineIds,
     /// Each result has the name of the tool, where the dialect has a member for it.
     NamedResults,
+    /// Each function of Chat Completions has parameters: those of an empty object, where it has none.
+    ToolParameters,
     /// At most four marks for the prompt cache, those of an hour first. The first ones of the conversation leave, and after one of
     /// five minutes, the others have five minutes too.
     FourCacheMarks,
@@ -146,6 +148,18 @@ pub fn result_name(body: &[u8], result: Span, name: &str) -> Option<(Span, Bytes
         Some(_) => None,
         None => Some((Span::empty(result.start + 1), [br#""name":"#, &*name, b","].concat().into())),
     }
+}
+
+/// Parameters for functions of Chat Completions that have none, and where they go.
+pub fn missing_parameters(body: &[u8], tools: Span) -> Vec<BytesAt> {
+    let bytes = Bytes::from_static(br#""parameters":{"type":"object","properties":{}},"#);
+    let found = objects(body, tools, [b"function"], |_, [function]| {
+        let Some(function) = beginning(body, function, b'{') else { return Some(None) };
+        let [name, parameters] = fields_of(body, function, [b"name", b"parameters"])?;
+        let at = (name.is_some() && parameters.is_none()).then_some(function.start + 1);
+        Some(at.map(|at| BytesAt { at, bytes: bytes.clone() }))
+    });
+    found.unwrap_or_default()
 }
 
 /// The key of a mark for the prompt cache, as Anthropic's API and those that pass its marks on write it.

@@ -62,7 +62,7 @@ pub struct OwnCall {
     pub name: String,
     /// Its arguments, as the model has written them.
     pub arguments: String,
-    /// All of it, as a request has it.
+    /// All of it, as a request has it, after the reasoning that leads to it.
     pub json: Bytes,
     /// How many calls of the client's tools are before it.
     pub n_before: usize,

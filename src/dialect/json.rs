@@ -466,14 +466,6 @@ pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
     utf8(inner).map(Cow::Borrowed)
 }
 
-/// The text of a call's id: that of a string, or a number as it is written, since some servers number their calls.
-pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
-    match raw {
-        [b'-' | b'0'..=b'9', ..] => utf8(raw).map(Cow::Borrowed),
-        _ => decode(raw),
-    }
-}
-
 /// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
     let mut cursor = Cursor::starting(body, at);

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::json::{Cursor, Fault, ReadResult, decode, fields_by, id_text};
+use super::json::{Cursor, Fault, ReadResult, decode, fields_by};
 use super::{ParseError, ParseErrorKind};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use crate::raw::utf8;
 use crate::span::Span;
 
 /// The members of a request: the values of some keys, by their order and without `null`, and what the others tell of a
@@ -139,6 +140,17 @@ pub(super) fn call_id<'a>(body: &'a [u8], kind: &'static str, value: Option<Span
     let raw = span.of(body);
     let fault = if raw.starts_with(b"\"") { ParseErrorKind::NotJson } else { ParseErrorKind::IdNotAString };
     Ok(CallId { kind, raw: Some(span), text: id_text(raw).ok_or((span.start, fault))? })
+}
+
+/// The text of a call's id: that of a string, or a number, since some servers number their calls: to them, `1.0` and `1e0` are `1`.
+pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
+    if !matches!(raw, [b'-' | b'0'..=b'9', ..]) {
+        return decode(raw);
+    }
+    let text = utf8(raw)?;
+    let number = text.contains(['.', 'e', 'E']).then(|| text.parse::<f64>().ok()).flatten();
+    let whole = number.filter(|number| number.is_finite() && number.fract() == 0.0);
+    Some(whole.map_or(text.into(), |number| number.to_string().into()))
 }
 
 /// Whether the model itself is what called, and not a program, by the `caller` of a call.

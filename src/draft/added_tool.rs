@@ -27,9 +27,9 @@ impl<'a> Draft<'a> {
             self.last_answer.is_some() || self.conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
         let model = self.conversation.model.as_deref().unwrap_or_default();
         let is_unmarked = || memmem::find(self.body, CACHE_MARK).is_none();
-        let asks = is_of_agent && is_unmarked() && self.dialect.has_automatic_cache(self.body, model);
-        let at = memchr(b'{', self.body).filter(|_| asks);
-        self.cache_request = at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) });
+        self.report.requests_cache = is_of_agent && is_unmarked() && self.dialect.has_automatic_cache(self.body, model);
+        let at = memchr(b'{', self.body).filter(|_| self.report.requests_cache);
+        self.beside.extend(at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) }));
     }
 
     /// Lets the model control clearing, if the settings allow it.

@@ -24,7 +24,7 @@ impl Draft<'_> {
         let added_tool = self.added_tools();
         let noted = self.note_sent(&splices, added_tool.is_some());
         let drops = self.drops_reasoning().cloned();
-        let insertions = drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&self.cache_request);
+        let insertions = drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&self.beside);
         for BytesAt { at, bytes } in insertions {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
             splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
@@ -59,7 +59,6 @@ impl Draft<'_> {
             tokens_after,
             left_out,
             adds_tool: added_tool.is_some(),
-            requests_cache: self.cache_request.is_some(),
             lacks_recall: self.lacks_recall(),
             beyond_window: window.filter(|window| tokens_after.is_some_and(|tokens| tokens > *window)),
             changes,

@@ -58,6 +58,12 @@ impl Draft<'_> {
                 }
                 Form::NineIds => self.rename_calls(is_nine, nine),
                 Form::NamedResults => self.name_results(),
+                Form::ToolParameters => {
+                    let tools = self.conversation.tools.unwrap_or_default();
+                    let missing = dialect::missing_parameters(self.body, tools);
+                    self.report.mends_tools = !missing.is_empty();
+                    self.beside.extend(missing);
+                }
                 Form::FourCacheMarks => self.drop_marks(),
                 Form::PairedServerTools => self.pair_server_calls(),
                 Form::NoItemIds => {

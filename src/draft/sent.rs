@@ -271,7 +271,8 @@ impl Draft<'_> {
     fn form(&self, splices: &[Splice], adds_tool: bool, n_elements: usize) -> Option<ChainKey> {
         let elements = &self.whole.elements;
         let end = elements.get(n_elements).map_or(usize::MAX, |next| next.span.start);
-        let mut form = adds_tool.then(|| self.sent_key(&[b"tool"]));
+        let tools: &[&[u8]] = if self.offers_control { &[b"tool", b"control"] } else { &[b"tool"] };
+        let mut form = adds_tool.then(|| self.sent_key(tools));
         let mut add = |parts: &[&[u8]]| form = Some(self.form_and(form, parts));
         let mut rest = splices.iter().take_while(|splice| splice.span.start < end).peekable();
         while let Some(splice) = rest.next() {

@@ -115,7 +115,8 @@ impl Summarize {
             return Ok((place, true));
         }
         let place = if draft.summarises_all() { cuts.last() } else { cuts.place(keep) };
-        let place = place.ok_or(SkipReason::TooLittle)?;
+        // A summary of one message would have no name.
+        let place = place.filter(|_| prefix_keys.root().is_some()).ok_or(SkipReason::TooLittle)?;
         let new: usize = cuts.tokens.get(cuts.first_new..place).unwrap_or_default().iter().sum();
         let all = draft.base_tokens() + cuts.tokens.iter().sum::<usize>();
         if !now && new < all / MIN_NEW {

@@ -1,6 +1,6 @@
 //! The answers of handlers: each is made once for a content, kept in the store as a summary is, and never changes.
 //!
-//! A request waits for the answers that it needs, for the longest `timeout` of their handlers. What is not answered by then
+//! A request waits for the answers that it needs, for each handler as long as its `timeout`. What is not answered by then
 //! has failed, and that is kept as an answer is: else the bytes that were sent would differ in the next request. Of
 //! several processes that share a store, the first one that stores an answer decides.
 

@@ -5,9 +5,10 @@
 //!
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
@@ -49,10 +50,10 @@ pub(super) struct Planning<'a> {
     look_up: LookUp,
     // Whether it was decided if the prompt cache has expired.
     knows_cache: bool,
-    // The answers of handlers that this request has got, how often it has asked, and when it stops waiting.
+    // The answers of handlers that this request has got, how often it has asked, and how long it waits for each of them.
     answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
     n_asked: usize,
-    ask_deadline: Option<Instant>,
+    time_left: BTreeMap<Arc<str>, Duration>,
     // The memory of the last plan.
     lease: Lease,
 }
@@ -137,7 +138,7 @@ impl<'a> Planning<'a> {
             knows_cache: false,
             answers: Arc::default(),
             n_asked: 0,
-            ask_deadline: None,
+            time_left: BTreeMap::new(),
             lease: Lease::default(),
         }
     }

@@ -15,14 +15,13 @@ impl fmt::Display for Report {
             write!(f, ", model {}", Quoted(model))?;
         }
         writeln!(f)?;
-        if self.unknown_window {
-            writeln!(f, "the context window of the model is not known")?;
-        }
-        if self.requests_cache {
-            writeln!(f, "cache: request the prompt cache")?;
-        } else if self.changes.is_empty() {
-            writeln!(f, "no changes")?;
-        }
+        let facts = [
+            (self.unknown_window, "the context window of the model is not known"),
+            (self.requests_cache, "cache: request the prompt cache"),
+            (self.mends_tools, "tools: bring them into the form"),
+            (!self.has_edits(), "no changes"),
+        ];
+        facts.iter().filter(|(holds, _)| *holds).try_for_each(|(_, fact)| writeln!(f, "{fact}"))?;
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
         self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))?;
         if let Some(window) = self.beyond_window {

@@ -10,6 +10,8 @@ pub(crate) struct EventSplitter {
     // Where the present line begins, and up to where it is known to have no end.
     line: usize,
     scanned: usize,
+    // Whether the last event ended with a carriage return, to which a line feed may belong.
+    after_return: bool,
 }
 
 // === impl EventSplitter ===
@@ -18,6 +20,9 @@ impl EventSplitter {
     /// Adds a chunk.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
+        if !chunk.is_empty() && std::mem::take(&mut self.after_return) && chunk.starts_with(b"\n") {
+            (self.line, self.scanned) = (1, 1);
+        }
     }
 
     /// The next event that has ended, with the empty line after it.
@@ -25,8 +30,8 @@ impl EventSplitter {
         while let Some(n) = memchr2(b'\r', b'\n', self.buffer.get(self.scanned..)?) {
             let end = self.scanned + n;
             let next = match self.buffer.get(end..)? {
-                // A line feed may follow.
-                b"\r" => {
+                // A line feed may follow. The event that an empty line ends does not wait for that.
+                b"\r" if end > self.line => {
                     self.scanned = end;
                     return None;
                 }
@@ -36,6 +41,7 @@ impl EventSplitter {
             let is_empty = end == self.line;
             (self.line, self.scanned) = (next, next);
             if is_empty {
+                self.after_return = self.buffer.get(end..) == Some(b"\r");
                 return Some(self.take(next));
             }
         }
@@ -87,10 +93,27 @@ mod tests {
                     events.push(event);
                 }
             }
-            assert_eq!(events, expected, "by {n}");
+            // A line feed that comes after the end of its event begins the next one.
+            let ends = |events: &[Bytes]| events.iter().map(|event| data(event)).collect::<Vec<_>>();
+            assert_eq!((events.concat(), events.len()), (expected.concat().into_bytes(), 3), "by {n}");
+            assert_eq!(ends(&events), [b"1".to_vec(), b"{\n}".to_vec(), Vec::new()], "by {n}");
             assert_eq!((splitter.len(), splitter.rest()), (10, Bytes::from_static(b"data: rest")));
         }
         assert_eq!(data(expected[1].as_bytes()), b"{\n}");
+    }
+
+    #[test]
+    fn an_event_that_a_carriage_return_ends_waits_for_nothing() {
+        let mut splitter = EventSplitter::default();
+        for (chunk, event) in
+            [("data: 1\r", None), ("\r", Some("data: 1\r\r")), ("\ndata: 2\r\n\r", Some("\ndata: 2\r\n\r"))]
+        {
+            splitter.push(chunk.as_bytes());
+            assert_eq!(splitter.next_event(), event.map(Bytes::from), "{chunk:?}");
+        }
+        splitter.push(b"");
+        splitter.push(b"\n");
+        assert_eq!((splitter.next_event(), splitter.rest()), (None, Bytes::from_static(b"\n")));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
 //! and all of them in dollars.
 
-use core::net::IpAddr; // core has addresses alone, no sockets
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -9,6 +8,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::models::{self, Pattern, TABLES_FILE, is_family};
+use crate::local_address::is_local_address;
 
 mod dollars;
 
@@ -272,16 +272,8 @@ fn built_in(model: &str, upstream: &str) -> (Price, Price) {
 /// Whether a host is this machine, or one of the same network.
 fn is_local(host: &str) -> bool {
     let name = host.to_ascii_lowercase();
-    let ends = || [".localhost", ".local", ".internal"].iter().any(|end| name.ends_with(end));
-    is_local_address(host).unwrap_or_else(|| name == "localhost" || ends())
-}
-
-/// The same of an address; `None` for a name.
-pub(crate) fn is_local_address(host: &str) -> Option<bool> {
-    Some(match host.trim_matches(['[', ']']).parse().ok()? {
-        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
-    })
+    let end = name.rsplit('.').next();
+    is_local_address(host).unwrap_or(matches!(end, Some("localhost" | "local" | "internal")))
 }
 
 #[cfg(test)]

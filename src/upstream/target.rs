@@ -10,7 +10,7 @@ use http::uri::{Authority, PathAndQuery};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
 
-use crate::tokens::prices::is_local_address;
+use crate::local_address::is_local_address;
 
 /// The base URL of an upstream: `http://` or `https://`, a host, and perhaps a path; no query and no user.
 #[derive(Clone, Debug, derive_more::Display, Eq, PartialEq, SmartDefault)]

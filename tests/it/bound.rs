@@ -203,7 +203,7 @@ fn policy(dice: &mut Dice) -> String {
     lines.push(format!("truncate_tool_results.max_bytes = {}", dice.pick(&[1500, 2500, 4000, 20000])));
     lines.push(format!("reasoning.bound = \"{}\"", dice.pick(&["strip", "strip", "strip", "withhold"])));
     match dice.below(3) {
-        0 => lines.push("recall.via = \"tool\"".to_owned()),
+        0 => lines.push(format!("recall = {{ via = \"tool\", controls = {} }}", dice.one_in(2))),
         _ => lines.push("recall.public_url = \"http://abridge.test\"".to_owned()),
     }
     lines.join("\n")

@@ -188,6 +188,32 @@ async fn a_conversation_that_is_shorter_than_its_summary_is_compacted_too() {
 }
 
 #[tokio::test]
+async fn a_conversation_of_one_message_stays_as_it_is() {
+    let mut scene = Scene::with(ANSWERS).await;
+    let (developer, user) =
+        (json!({"role": "developer", "content": "be brief"}), json!({"role": "user", "content": "go"}));
+    for input in [json!([user]), json!([developer, user])] {
+        let n_items = input.as_array().unwrap().len();
+        scene.client.send(post(COMPACT, &[KEY], json!({"model": "gpt-4o", "input": input}).to_string())).await;
+        let reply = scene.client.reply().await;
+        let items = output(&reply);
+        assert_eq!((items.len(), user_text(items.last().unwrap())), (n_items, "go"));
+        assert_eq!(reply.head.get("x-abridge-summary"), Some("none"));
+        let trigger = [input.as_array().unwrap().clone(), vec![json!({"type": "compaction_trigger"})]].concat();
+        scene.client.send(post(TURN, &[KEY], json!({"model": "gpt-4o", "input": trigger}).to_string())).await;
+        let made: Value = serde_json::from_slice(&scene.client.reply().await.body).unwrap();
+        let next = json!({"model": "gpt-4o", "input": [made["output"][0]]}).to_string();
+        scene.client.send(post(TURN, &[KEY], next)).await;
+        let mut call = scene.upstream.request().await;
+        let sent: Value = serde_json::from_slice(&call.bytes().await).unwrap();
+        assert_eq!((sent["input"].as_array().unwrap().len(), user_text(&sent["input"][0])), (1, "go"));
+        call.answer("200 OK", &["content-type: application/json"], "{}").await;
+        scene.client.reply().await;
+    }
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
 async fn an_upstream_without_compaction_is_asked_once() {
     for status in ["404 Not Found", "405 Method Not Allowed", "501 Not Implemented"] {
         let mut scene = Scene::with(&ANSWERS.replace("\"answer\"", "\"auto\"")).await;

@@ -199,6 +199,35 @@ async fn what_is_put_back_keeps_the_order_of_the_calls_where_nothing_is_repaired
 }
 
 #[tokio::test]
+async fn reasoning_that_leads_to_a_call_of_the_tool_is_put_back_with_it() {
+    let (mut scene, api) = (Scene::with(SETTINGS).await, Api::Responses);
+    for (stream, id) in [(true, "x"), (false, "y")] {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let again = Act::Call("own2", TOOL, json!({"handle": handle(&first), "lines": "1"}));
+        let client = Act::Call(id, "query", json!({}));
+        let acts = [Act::Think("a"), grep(&handle(&first)), Act::Think("b"), client, Act::Think("c"), again];
+        answer(&mut call, api, 1, &acts, stream).await;
+        let reply = String::from_utf8(scene.client.reply().await.body.to_vec()).unwrap();
+        let last = reply.lines().filter_map(|line| line.strip_prefix("data: ")).last().unwrap_or(&reply);
+        let last: Value = serde_json::from_str(last).unwrap();
+        let output = last.get("response").unwrap_or(&last)["output"].as_array().unwrap().clone();
+
+        let mut body: Value = serde_json::from_str(&api.request(stream)).unwrap();
+        let items = body["input"].as_array_mut().unwrap();
+        let n = items.len();
+        items.extend(output);
+        items.push(json!({"type": "function_call_output", "call_id": id, "output": "done"}));
+        let (mut call, second) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let sent: Value = serde_json::from_str(&second).unwrap();
+        let said = |item: &Value| item["encrypted_content"].as_str().or(item["call_id"].as_str()).unwrap().to_owned();
+        let sent: Vec<_> = sent["input"].as_array().unwrap()[n..].iter().map(said).collect();
+        assert_eq!(sent, ["a", "own1", "b", id, "c", "own2", "own1", id, "own2"], "{second}");
+        answer(&mut call, api, 2, &[Act::Say("Done.")], false).await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
 async fn a_later_round_may_call_the_clients_tools() {
     let mut scene = Scene::with(SETTINGS).await;
     for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {

@@ -2,7 +2,8 @@
 //! role `tool`.
 
 use super::texts;
-use crate::dialect::json::{decode, fields_of, id_text};
+use crate::dialect::json::{decode, fields_of};
+use crate::dialect::reading::id_text;
 use crate::dialect::{AnsweredInWords, OpenCalls, strings};
 use crate::raw::utf8;
 use crate::span::Span;

@@ -1,8 +1,8 @@
 //! Answers in which the model calls the tool that abridge has added: responses, and the events of a streamed one.
 //!
-//! The client gets the items of all rounds as those of one response. Reasoning that leads to such a call alone is kept from
-//! it: a server refuses reasoning that is sent back without the item after it. So the events of reasoning are held back until
-//! the next item begins.
+//! The client gets the items of all rounds as those of one response. Reasoning that leads to such a call is kept from it, and
+//! put back with the call: a server refuses reasoning that is sent back without the item after it. So the events of reasoning
+//! are held back until the next item begins.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 
 use std::collections::BTreeSet;
@@ -47,16 +47,11 @@ impl Joiner for ResponsesJoiner {
                 }
                 self.id = of.get("response").and_then(|response| response.get("id").cloned());
             }
-            "response.output_item.added" => {
-                if let Some(Value::Object(item)) = of.get("item") {
-                    self.begin(at, item.clone(), &mut out);
-                }
-            }
-            "response.output_item.done" => {
-                if let Some(Value::Object(item)) = of.get("item") {
-                    self.items.now.insert(at, item.clone());
-                }
-            }
+            "response.output_item.added" | "response.output_item.done" => match of.get("item") {
+                Some(Value::Object(item)) if kind.ends_with("added") => self.begin(at, item.clone(), &mut out),
+                Some(Value::Object(item)) => drop(self.items.now.insert(at, item.clone())),
+                _ => {}
+            },
             "response.completed" | "response.incomplete" | "response.failed" => return self.finish(event, of, out),
             _ => {}
         }
@@ -88,7 +83,9 @@ impl Joiner for ResponsesJoiner {
             self.begin(at as u64, item, &mut Vec::new());
         }
         self.items.billed.note(&answer);
-        self.settle_reasoning();
+        if self.is_alone() {
+            self.hide_reasoning();
+        }
         if self.items.is_changed() {
             self.join(&mut answer);
             self.items.end = vec![answer];
@@ -97,13 +94,15 @@ impl Joiner for ResponsesJoiner {
     }
 
     fn calls(&self) -> RoundCalls {
-        let mut calls = RoundCalls::default();
-        for item in self.items.now.values() {
+        let (mut calls, mut hidden) = (RoundCalls::default(), Vec::new());
+        for (at, item) in &self.items.now {
+            if self.items.hidden.contains(at) {
+                hidden.extend(sent_back(item.clone(), self.keeps_nothing).map(|item| write(&item)));
+            }
             if is_own_call(item) {
                 let [name, arguments] = ["name", "arguments"].map(|key| text(item, key).to_owned());
-                let json = sent_back(item.clone(), self.keeps_nothing).map(|item| write(&item).into());
-                let n_before = calls.others.len();
-                calls.own.extend(json.map(|json| OwnCall { name, arguments, json, n_before }));
+                let json = std::mem::take(&mut hidden).join(&b","[..]).into();
+                calls.own.push(OwnCall { name, arguments, json, n_before: calls.others.len() });
             } else if is_client_call(item) {
                 calls.others.push(text(item, "call_id").to_owned());
             } else if text(item, "type") == "message" {
@@ -164,6 +163,7 @@ impl ResponsesJoiner {
         if is_own_call(&item) {
             self.items.calls_own = true;
             self.items.hidden.insert(at);
+            self.hide_reasoning();
         } else if kind == "reasoning" {
             self.reasoning.insert(at);
         } else {
@@ -182,12 +182,11 @@ impl ResponsesJoiner {
         }
     }
 
-    /// Decides on reasoning after which nothing for the client has come.
-    fn settle_reasoning(&mut self) {
-        let reasoning = std::mem::take(&mut self.reasoning);
-        if self.is_alone() {
-            self.items.hidden.extend(reasoning);
-        }
+    /// Keeps reasoning from the client after which nothing of the client's own has come.
+    fn hide_reasoning(&mut self) {
+        self.items.hidden.extend(std::mem::take(&mut self.reasoning));
+        self.held.clear();
+        self.n_held = 0;
     }
 
     /// Writes an event as the client gets it.
@@ -217,9 +216,7 @@ impl ResponsesJoiner {
             self.items.billed.note(response);
         }
         if self.is_alone() {
-            self.settle_reasoning();
-            self.held.clear();
-            self.n_held = 0;
+            self.hide_reasoning();
         } else {
             self.release(&mut out);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::plan::OffloadedPayload;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
-/// How many answers one request gets at a time.
+/// How many answers of one handler a request gets at a time.
 const MAX_CONCURRENT: usize = 16;
 
 /// The longest count that a handler answers, in bytes.
@@ -47,20 +48,29 @@ impl Planning<'_> {
         if !is_dry {
             self.persist_asked(&asks).await?;
         }
-        let longest =
-            asks.iter().filter_map(|ask| self.config.handlers.timeout(&ask.handler)).max().unwrap_or_default();
-        let deadline = *self.ask_deadline.get_or_insert_with(|| Instant::now() + longest);
-        let (answers, config) = (&self.engine.answers, self.config);
-        let answer = |ask: HandlerAsk| async move {
-            let answer = if is_dry {
-                answers.kept(ask.key).await?
-            } else {
-                Some(answers.settle(ask.key, answers.ask(config, &ask, deadline)).await?)
+        let (answers, config, began) = (&self.engine.answers, self.config, Instant::now());
+        let mut by_handler: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for ask in asks {
+            by_handler.entry(Arc::clone(&ask.handler)).or_default().push(ask);
+        }
+        // One that hangs takes neither time nor places of another.
+        let of_handler = |(handler, asks): (Arc<str>, Vec<HandlerAsk>)| {
+            let left = self.time_left.get(&handler).copied().or(config.handlers.timeout(&handler)).unwrap_or_default();
+            let answer = move |ask: HandlerAsk| async move {
+                let answer = if is_dry {
+                    answers.kept(ask.key).await?
+                } else {
+                    Some(answers.settle(ask.key, answers.ask(config, &ask, began + left)).await?)
+                };
+                Ok::<_, PersistError>(answer.map(|answer| (ask.key, answer)))
             };
-            Ok(answer.map(|answer| (ask.key, answer)))
+            let got = stream::iter(asks).map(answer).buffer_unordered(MAX_CONCURRENT);
+            let got = got.try_filter_map(|got| ready(Ok(got))).try_collect::<Vec<_>>();
+            async move { Ok::<_, PersistError>((got.await?, handler, left.saturating_sub(began.elapsed()))) }
         };
-        let got = stream::iter(asks).map(answer).buffer_unordered(MAX_CONCURRENT);
-        got.try_filter_map(|got| ready(Ok(got))).try_collect().await
+        let of_handlers = try_join_all(by_handler.into_iter().map(of_handler)).await?;
+        self.time_left.extend(of_handlers.iter().map(|(_, handler, left)| (Arc::clone(handler), *left)));
+        Ok(of_handlers.into_iter().flat_map(|(got, ..)| got).collect())
     }
 
     /// Stores the texts of which handlers are sent the ends alone, so that they can recall the rest.

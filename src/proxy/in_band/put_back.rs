@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http::header::CONTENT_ENCODING;
 
-use crate::conversation::{BlockKind, Conversation, Element, Role};
+use crate::conversation::{BlockKind, Conversation, Role};
 use crate::dialect::{Dialect, strings};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
@@ -129,6 +129,8 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         .filter(|conversation| !conversation.traits.history_elsewhere)?;
     let (mut turns, mut turn, mut before) = (Vec::new(), None, chain.clone());
     let (mut ids, mut calls, mut said) = (Vec::new(), Vec::new(), String::new());
+    // Where reasoning begins that leads to the next call.
+    let mut reasoning = None;
     for (n, element) in conversation.elements.iter().enumerate() {
         let units = conversation.unit_range(&element.units);
         let of = units.first().filter(|unit| unit.role == Role::Assistant).map(|unit| unit.turn);
@@ -142,17 +144,21 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         for block in units.iter().filter(|_| of.is_some()).flat_map(|unit| conversation.blocks_of(unit)) {
             if let BlockKind::ToolCall { id, .. } = &block.kind {
                 ids.push(id.text.clone());
-                calls.push(block.span);
+                let start = reasoning.filter(|_| block.span == element.span).unwrap_or(block.span.start);
+                calls.push(Span { start, ..block.span });
                 calls_here = true;
             }
         }
-        let next = conversation.elements.get(n + 1);
+        let leads = units.iter().all(|unit| unit.flags.thinks && !unit.flags.speaks && unit.blocks.is_empty());
+        reasoning = leads.then(|| reasoning.unwrap_or(element.span.start));
+        let next = conversation.elements.get(n + 1).map(|next| conversation.unit_range(&next.units));
+        let mut goes_on = next.into_iter().flatten().filter(|unit| Some(unit.turn) == of);
         let contents = units.iter().filter(|_| of.is_some()).filter_map(|unit| unit.content);
         let texts = contents.flat_map(|content| dialect.texts(body, content));
         said.extend(texts.filter_map(|text| strings::text(body, text)));
-        let calls_last = calls_here && !continues(&conversation, next, of);
+        let calls_last = calls_here && goes_on.clone().all(|unit| unit.blocks.is_empty());
         let results = if calls_last { results_place(dialect, body, &conversation, n, &ids) } else { None };
-        let is_over = ids.is_empty() && !said.is_empty() && next.is_none_or(|next| !is_of(&conversation, next, of));
+        let is_over = ids.is_empty() && !said.is_empty() && goes_on.next().is_none();
         if results.is_some() || is_over {
             let key = key(before.clone(), &ids, &said);
             turns.push(Turn { key, calls: calls.clone(), results, element: element.span });
@@ -160,17 +166,6 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
     }
     Some((turns, chain))
-}
-
-/// Whether the next element has calls of the same turn.
-fn continues(conversation: &Conversation<'_>, next: Option<&Element>, turn: Option<usize>) -> bool {
-    let units = next.map(|next| conversation.unit_range(&next.units)).unwrap_or_default();
-    units.iter().any(|unit| Some(unit.turn) == turn && !conversation.blocks_of(unit).is_empty())
-}
-
-/// Whether an element is of a turn.
-fn is_of(conversation: &Conversation<'_>, element: &Element, turn: Option<usize>) -> bool {
-    conversation.unit_range(&element.units).iter().any(|unit| Some(unit.turn) == turn)
 }
 
 /// Where the results of more calls go, after the element with the last call of a turn with these calls.

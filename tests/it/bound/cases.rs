@@ -77,6 +77,41 @@ async fn a_pass_stays_when_the_goal_changes() {
     assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
 }
 
+#[tokio::test]
+async fn thinking_that_was_made_without_a_tool_of_abridge_is_not_sent_with_it() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let mut session = Session::new("controls".to_owned());
+    session.without_shell();
+    for controls in [false, true, false] {
+        let policy = format!("{CLEARS}\nrecall = {{ via = \"tool\", controls = {controls} }}");
+        let policy = policy.replace("recall.public_url = \"http://abridge.test\"", "");
+        let abridge = start(&signer, store.path(), &policy).await;
+        turns(&mut session, Some(&abridge), 2).await;
+        let tools = signer.last("controls")["tools"].to_string();
+        assert_eq!((tools.contains("abridge_recall"), tools.contains("abridge_control_context")), (true, controls));
+        end(abridge).await;
+    }
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
+}
+
+#[tokio::test]
+async fn what_answers_a_text_in_the_place_of_a_result_stays_after_it() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let abridge = start(&signer, store.path(), CLEARS).await;
+    let mut session = Session::new("interrupted".to_owned());
+    let (_, signature) = session.ask(Some(&abridge), false).await;
+    call(&mut session, &signature, 9);
+    session.messages.pop();
+    let (_, signature) = session.ask(Some(&abridge), false).await;
+    let before = signer.last("interrupted")["messages"].as_array().unwrap().clone();
+    says(&mut session, &signature);
+    let (outcome, _) = session.ask(Some(&abridge), false).await;
+    let sent = signer.last("interrupted")["messages"].as_array().unwrap().clone();
+    assert_eq!((outcome, &sent[..before.len()]), (Outcome::Answered, &before[..]));
+    assert!(sent[before.len()]["content"].to_string().contains(&signature), "the thinking stays");
+    assert!(signer.seen().wrong.is_empty() && signer.seen().invalid.is_empty(), "{:#?}", signer.seen());
+}
+
 /// The length of the messages that were sent last.
 fn size(signer: &Signer, session: &Session) -> usize {
     signer.last(&session.name)["messages"].to_string().len()

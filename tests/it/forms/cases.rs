@@ -24,6 +24,21 @@ pub(super) fn cases() -> Vec<Case> {
             body: broken,
             is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}",
         },
+        Case {
+            path: CHAT,
+            refusal: r#"{"type":"error","error":{"type":"bad_request_error","message":"invalid params, function parameters is empty (2013)","http_code":"400"}}"#,
+            body: json!({"model": "MiniMax-M3", "messages": [user("Go.")], "tools": [
+                {"type": "function", "function": {"name": "list"}},
+                {"type": "web_search"},
+                {"type": "function", "function": {"name": "whole", "parameters": {"type": "object", "properties": {"n": {}}}}},
+            ]}),
+            is_right: |body| {
+                let tools = body["tools"].as_array().unwrap();
+                tools[0]["function"]["parameters"] == json!({"type": "object", "properties": {}})
+                    && tools[1] == json!({"type": "web_search"})
+                    && tools[2]["function"]["parameters"]["properties"]["n"].is_object()
+            },
+        },
         // As long as what takes its place.
         Case {
             path: CHAT,

@@ -110,6 +110,23 @@ async fn a_handler_that_hangs_is_in_no_other_handlers_way() {
 }
 
 #[tokio::test]
+async fn a_handler_that_hangs_takes_no_time_from_another_of_the_same_request() {
+    let upstream = Summarizer::playing([]).await;
+    let (hanging, handler) = (Handler::playing(|_| Play::Hang).await, Handler::playing(digest).await);
+    let abridge = clearing(&upstream, &handler)
+        .with("handlers.digests.timeout = \"2s\"")
+        .with(format!("handlers.hangs.url = {:?}", hanging.url()))
+        .with("handlers.hangs.timeout = \"2s\"")
+        .with("tools.slow.clear_handler = \"hangs\"")
+        .start()
+        .await;
+    let body = session(40).replacen("\"bash\"", "\"slow\"", 20);
+    let after = results(&abridge, &upstream, body).await;
+    assert!(after[..20].iter().all(|text| text.starts_with("[Cleared: ")), "{after:?}");
+    assert!(after[20..38].iter().all(|text| text.contains("ok and 59 more lines")), "{:?}", after[20]);
+}
+
+#[tokio::test]
 async fn a_store_that_is_full_keeps_no_answer_and_the_texts_stay() {
     let upstream = Summarizer::playing([]).await;
     let handler = Handler::playing(digest).await;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::reader::{conversation, push_message};
 use super::{NAME, error};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
-use crate::dialect::json::id_text;
+use crate::dialect::reading::id_text;
 use crate::dialect::tests::by_serde::Json;
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;

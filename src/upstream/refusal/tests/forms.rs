@@ -99,6 +99,11 @@ const FORMS: &[(&str, &str, Form)] = &[
         Form::LeadingSystem,
     ),
     (
+        "MiniMax; QwenLM/qwen-code#11834",
+        r#"{"type":"error","error":{"type":"bad_request_error","message":"invalid params, function parameters is empty (2013)","http_code":"400"}}"#,
+        Form::ToolParameters,
+    ),
+    (
         "Ollama; seen in a client's notes on it",
         r#"{"error":{"message":"invalid tool call arguments","type":"invalid_request_error","param":null,"code":null}}"#,
         Form::Arguments,
