@@ -222,7 +222,9 @@ impl Walk {
         for calls in calls.chunk_by_mut(|call, next| joins(caller(call), caller(next))) {
             let unit = calls.last().map(caller).filter(|unit| *unit < batch.turn_end && !parts(*unit));
             if let Some(run_end) = unit.filter(|_| calls.iter().all(|call| !call.answered)) {
-                calls.iter_mut().for_each(|call| call.batch = batches.len());
+                for call in calls {
+                    call.batch = batches.len();
+                }
                 batches.push(Batch { run_end, ..batch });
             }
         }
