@@ -372,8 +372,10 @@ pub(super) fn fields_by<'a, const N: usize>(
     let span = cursor.members(|cursor, name| {
         let at = keys.iter().position(|key| *key == &*name);
         let value = read(cursor, at, &found)?;
-        let place = at.and_then(|at| found.get_mut(at));
-        place.map_or(Ok(()), |place| cursor.once(start, place, value))
+        if let Some(place) = at.and_then(|at| found.get_mut(at)) {
+            cursor.once(start, place, value)?;
+        }
+        Ok(())
     })?;
     Ok((span, found))
 }

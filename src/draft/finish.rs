@@ -293,10 +293,9 @@ impl Draft<'_> {
             self.replacements.values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let stored = replaced.chain(self.orphans.values().flatten().chain(&self.ended_reasoning).copied());
         let new = stored.filter(|(_, name)| seen.insert(name.key));
-        let raw = |Span { start, end }| self.body.slice(start..end);
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {
             key,
-            payload: Payload::of_value(raw(source), stored_len, media),
+            payload: Payload::of_value(self.body.slice(source.start..source.end), stored_len, media),
             likely_stored: source.start < unread_start,
         })
         .collect()

@@ -58,8 +58,7 @@ impl<'a> Reader<'a> {
         // Calls before the role are read when that is known.
         let mut has_read_calls = false;
         let (span, [role, content, id, calls]) = fields_by(cursor, keys, |cursor, at, [role, ..]| {
-            let is_model = || role.is_some_and(|role| role.of(self.body) == b"\"assistant\"");
-            if at == Some(3) && is_model() {
+            if at == Some(3) && role.is_some_and(|role| role.of(self.body) == b"\"assistant\"") {
                 has_read_calls = true;
                 return self.tool_calls(cursor, index);
             }
