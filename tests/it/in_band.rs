@@ -208,7 +208,7 @@ async fn reasoning_that_leads_to_a_call_of_the_tool_is_put_back_with_it() {
         let acts = [Act::Think("a"), grep(&handle(&first)), Act::Think("b"), client, Act::Think("c"), again];
         answer(&mut call, api, 1, &acts, stream).await;
         let reply = String::from_utf8(scene.client.reply().await.body.to_vec()).unwrap();
-        let last = reply.lines().filter_map(|line| line.strip_prefix("data: ")).last().unwrap_or(&reply);
+        let last = reply.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or(&reply);
         let last: Value = serde_json::from_str(last).unwrap();
         let output = last.get("response").unwrap_or(&last)["output"].as_array().unwrap().clone();
 
