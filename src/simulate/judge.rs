@@ -218,7 +218,7 @@ mod tests {
         assert!(rewritten(call, turned) > call.len(), "an order");
         assert_eq!(rewritten(TOOLS, r#""tools":[ {"type":"function"}],"#), TOOLS.len() - 9, "what is not a message");
         assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
-        let thoughts = r#"{"max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"a"}]}]}"#;
+        let thoughts = r#"{"system":"s","messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"a"}]}]}"#;
         let spoken = |from: &str, to: &str| {
             let [sent, arrived] = [thoughts.to_owned(), thoughts.replace(from, to)].map(Bytes::from);
             Reading::of(&sent).unwrap().rewritten_in(&Reading::of(&arrived).unwrap())
