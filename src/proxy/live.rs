@@ -225,9 +225,9 @@ impl Destination {
 impl Experiment {
     /// The arm of a conversation with this name.
     pub(super) fn assign(&self, name: [u8; 16]) -> Assignment {
-        let number = u128::from_be_bytes(name);
+        let number = u128::from_be_bytes(name); // which ends with the caller's part
         #[expect(clippy::cast_possible_truncation, reason = "two parts of a hash")]
-        let (drawn, conversation) = ((number >> 96) as u32, number as u64);
+        let (drawn, conversation) = ((number >> 96) as u32, (number >> 32) as u64);
         let is_tried = f64::from(drawn) < self.share.get() * f64::from(u32::MAX);
         Assignment { policy: Arc::clone(&self.tried.rules.policy), is_tried, conversation }
     }
