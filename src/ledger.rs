@@ -21,7 +21,7 @@ mod report;
 
 pub use counterfactual::Counterfactual;
 pub use experiment::{Arm, Assignment, Comparison, Estimate, Experiment, Experiments, Means, Unit};
-pub use report::{By, Line, Report, Savings};
+pub use report::{By, FOR_LESS, Line, Report, SHOWN_FROM, Savings};
 
 /// The counts of one process. Clones share them.
 #[derive(Clone, Debug, Default)]

@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 use crate::cli::{print_error, runtime};
 use crate::config::{Config, Environment, Sources};
 use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
+use crate::ledger::FOR_LESS;
 use crate::platform::files::private_folder;
 use crate::platform::process::{self, CommandSignals};
 use crate::recall;
@@ -176,7 +177,7 @@ fn describe(totals: RunTotals) -> String {
         None => format!("{} edited", grouped(edited)),
     };
     // Of small amounts, the sentence has both numbers.
-    let is_told = savings.as_ref().is_some_and(|saved| saved.contains("edited, for less"));
+    let is_told = savings.as_ref().is_some_and(|saved| saved.contains(FOR_LESS));
     let parts = [
         savings,
         count(total, "request", "requests").filter(|_| !is_told),

@@ -8,7 +8,7 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
 use crate::config::{Config, Sources};
 use crate::engine::bookkeeper::{Day, stored_days};
-use crate::ledger::{Arm, By, Comparison, Figures, Line, Means, Report};
+use crate::ledger::{Arm, By, Comparison, Figures, Line, Means, Report, SHOWN_FROM};
 use crate::tokens::Usage;
 use crate::tokens::prices::Nanodollars;
 use crate::units::{counted, grouped};
@@ -63,10 +63,10 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     }
 }
 
-/// The part that was saved; negative if the edits cost more, and none of less than a tenth of a cent.
+/// The part that was saved; negative if the edits cost more, and left out of amounts that are not shown.
 fn saved_part(figures: &Figures) -> String {
     let [edited, unedited] = [figures.edited_cost, figures.unedited_cost].map(Nanodollars::dollars);
-    if unedited.max(edited) < 0.001 {
+    if figures.edited_cost.max(figures.unedited_cost) < SHOWN_FROM {
         "-".to_owned()
     } else {
         format!("{:.0} %", 100.0 * (unedited - edited) / unedited)

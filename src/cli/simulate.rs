@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_proxy_that_hangs_is_not_asked_for_ever() {
         let judge = Judge::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap();
-        // The system accepts connections, and nobody answers them.
+        // The system accepts connections, and no program answers them.
         let hanging = BlockingListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", hanging.local_addr().unwrap());
         let judged = judge.through(&url, Duration::from_millis(200)).unwrap();

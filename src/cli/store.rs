@@ -270,7 +270,7 @@ async fn backup(
     print([format!("{}\n", answer.first_line())])
 }
 
-/// Refuses to write to a file that exists, as it would be unavailable.
+/// Refuses a file that exists, with the exit code of a file that cannot be written.
 fn check_is_new(path: &Path) -> anyhow::Result<()> {
     let why = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists; name a new file", path.display()));
     if path.exists() { Err(why().into()) } else { Ok(()) }
@@ -284,8 +284,7 @@ async fn run_salvage(args: &SalvageArgs, config: &Config, environment: &Environm
     }
     check_is_new(&args.to)?;
     let found = secret(&from);
-    // A copy takes all that there is.
-    let (settings, clock) = (Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() }, Clock::system());
+    let (settings, clock) = (without_limit(config), Clock::system());
     let to = match found {
         Some(secret) => RedbStore::create(&args.to, settings, clock, secret)?,
         None => RedbStore::open(&args.to, settings, clock)?,
@@ -320,8 +319,7 @@ async fn run_copy(args: &CopyArgs, config: &Config, environment: &Environment) -
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
             check_is_new(path)?;
-            let settings = Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() };
-            copy(&*engine, &RedbStore::create(path, settings, Clock::system(), secret)?).await?
+            copy(&*engine, &RedbStore::create(path, without_limit(config), Clock::system(), secret)?).await?
         }
     };
     let (Salvaged { payloads, bytes, summaries }, damaged) = copied;
@@ -372,6 +370,11 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec
 }
 
 // === helpers ===
+
+/// The settings of a file that takes all of another store.
+fn without_limit(config: &Config) -> Settings {
+    Settings { max_bytes: ByteSize(u64::MAX), ..config.store.clone() }
+}
 
 fn format_table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");

@@ -1,6 +1,7 @@
 //! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
 //! number of times, however often ids repeat.
 
+use std::cell::LazyCell;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -52,9 +53,8 @@ pub struct PairedResult {
     pub named: bool,
 }
 
-/// The calls of one turn of the model and its run: the results that stand directly after it. Calls that the turn goes on after,
-/// none of which has a result there, are a batch of their own, without a run: what follows them may be the answer to the
-/// text in place of their results.
+/// The calls of one turn of the model and its run: the results that stand directly after it. Calls without results that more of
+/// the turn follows form a further batch without a run: the rest of the turn may answer the text in place of their results.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     first_call: usize,
@@ -214,14 +214,18 @@ impl Walk {
             return;
         }
         let caller = |call: &PairedCall| conversation.caller(call.block).unwrap_or_default();
-        // Calls that directly follow each other are of one answer, unless they are in several messages.
+        // Calls of one message are of one answer; where each call is an item, those are that directly follow each other.
         let joins = |call: UnitIndex, next| call == next || self.repeats_results && call.next() == next;
-        let parts =
-            |from| conversation.unit_range(&(from..batch.turn_end.next())).iter().any(|unit| unit.flags.barrier);
         let calls = calls.get_mut(batch.first_call..).unwrap_or_default();
+        let first = calls.first().map(caller).unwrap_or_default();
+        let last_barrier = LazyCell::new(|| {
+            let is_barrier = |unit: &UnitIndex| conversation.unit(*unit).is_some_and(|unit| unit.flags.barrier);
+            UnitIndex::each(&(first..batch.turn_end.next())).rev().find(is_barrier)
+        });
         for calls in calls.chunk_by_mut(|call, next| joins(caller(call), caller(next))) {
-            let unit = calls.last().map(caller).filter(|unit| *unit < batch.turn_end && !parts(*unit));
-            if let Some(run_end) = unit.filter(|_| calls.iter().all(|call| !call.answered)) {
+            let last = calls.last().map(caller).filter(|_| calls.iter().all(|call| !call.answered));
+            let goes_on = |unit: &UnitIndex| *unit < batch.turn_end && last_barrier.is_none_or(|at| at < *unit);
+            if let Some(run_end) = last.filter(goes_on) {
                 for call in calls {
                     call.batch = batches.len();
                 }

@@ -343,7 +343,7 @@ impl Summaries {
         let mut statuses = self.statuses.write().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&mut statuses);
         if statuses.len() > 2 * MAX_SUMMARIES {
-            // The store has swept what a caller had beyond its share, or there is no store.
+            // The store has swept those beyond the shares of callers. Without a store, these are forgotten as well.
             let (now, mut held) = (Instant::now(), HashMap::new());
             statuses.keys().for_each(|key| *held.entry(key.owner()).or_insert(0) += 1);
             let level = fair_level(held.values().copied(), (statuses.len() - MAX_SUMMARIES) as u64);

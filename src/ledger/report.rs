@@ -93,8 +93,11 @@ pub struct Savings {
     is_dry_run: bool,
 }
 
+/// What the sentence on amounts below [`SHOWN_FROM`] says after its numbers of requests.
+pub const FOR_LESS: &str = "edited, for less";
+
 /// The least sum of dollars whose digits say something.
-const SHOWN_FROM: Nanodollars = Nanodollars(1_000_000);
+pub const SHOWN_FROM: Nanodollars = Nanodollars(1_000_000);
 
 impl Savings {
     /// The savings of the edits in some rows; if all are of dry runs, those that there would be. `None` if no answer has
@@ -128,7 +131,7 @@ impl fmt::Display for Savings {
             }
         } else if unedited_cost > Nanodollars(0) && edited_cost.max(unedited_cost) < SHOWN_FROM {
             let Figures { edited, .. } = self.figures;
-            write!(f, "{edited} of {} {would_be}edited, for less than {SHOWN_FROM}", counted(requests, "request"))?;
+            write!(f, "{edited} of {} {would_be}{FOR_LESS} than {SHOWN_FROM}", counted(requests, "request"))?;
         } else if unedited_cost > Nanodollars(0) {
             let difference = Nanodollars(unedited_cost.0.abs_diff(edited_cost.0));
             let percent = percent(difference.0, unedited_cost.0);

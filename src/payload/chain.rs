@@ -50,7 +50,8 @@ impl Chain {
 }
 
 impl ChainKey {
-    /// A key that ends in what says whose it is. Nobody without the secret can tell from a handle which keys are of its caller.
+    /// A key that ends with the last two bytes of its caller. A handle does not have these, so without the secret it does not show
+    /// which keys are of its caller.
     pub(super) fn of(Caller([.., a, b]): Caller, mut name: [u8; HASH_LEN]) -> Self {
         let [.., first, second] = &mut name;
         (*first, *second) = (a, b);

@@ -255,8 +255,11 @@ impl CachedPrompt {
                 (Some(_), Some(Usage { cached, written, .. })) if cached >= written => {
                     counts.kept.fetch_add(1, Ordering::Relaxed);
                     self.all.note(&self.conversation, ends, |kept| kept.warm_until = Some(called + lifetime));
-                    let what = "a prompt cache was kept while tools run, by a request that abridge made itself";
-                    tracing::info!(cached, written, "{what}");
+                    tracing::info!(
+                        cached,
+                        written,
+                        "a prompt cache was kept while tools run, by a request that abridge made itself"
+                    );
                     continue;
                 }
                 (Some(_), Some(Usage { cached, written, .. })) => {

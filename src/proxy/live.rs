@@ -225,7 +225,8 @@ impl Destination {
 impl Experiment {
     /// The arm of a conversation with this name.
     pub(super) fn assign(&self, name: [u8; 16]) -> Assignment {
-        let number = u128::from_be_bytes(name); // which ends with the caller's part
+        // The last two bytes are the caller's, and equal in all its conversations.
+        let number = u128::from_be_bytes(name);
         #[expect(clippy::cast_possible_truncation, reason = "two parts of a hash")]
         let (drawn, conversation) = ((number >> 96) as u32, (number >> 32) as u64);
         let is_tried = f64::from(drawn) < self.share.get() * f64::from(u32::MAX);

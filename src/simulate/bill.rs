@@ -54,9 +54,9 @@ pub struct Paid {
 pub struct KeptCaches {
     /// The number of calls.
     pub calls: usize,
-    /// What the calls cost.
+    /// The cost of the calls.
     pub cost: Nanodollars,
-    /// What the next requests cost less.
+    /// The amount by which the next requests cost less.
     pub saved: Nanodollars,
 }
 

@@ -141,27 +141,28 @@ impl<'b> Reading<'b> {
 
     /// The length of what `other` says in other bytes.
     fn rewritten_in(&self, other: &Self) -> usize {
-        let written: HashSet<_> = other.spoken().map(|(message, _)| message).chain(other.others()).collect();
+        let written: HashSet<_> = other.messages().map(|(message, _)| message).chain(other.others()).collect();
         let meant: HashSet<_> = written.iter().filter_map(|value| meaning(value)).collect();
         let is_meant =
             |value: &&[u8]| !written.contains(value) && meaning(value).is_some_and(|value| meant.contains(&value));
         // A mark for a cache, or a text in an array, changes the JSON of a message and not what the model reads; reasoning
         // that has left does.
-        let said: HashSet<_> = other.spoken().map(|(message, thoughts)| (other.said(message), thoughts)).collect();
+        let said: HashSet<_> =
+            other.messages().map(|(message, thoughts)| (other.canonical(message), thoughts)).collect();
         let is_said = |(message, thoughts): &(&[u8], usize)| {
-            !written.contains(message) && said.contains(&(self.said(message), *thoughts))
+            !written.contains(message) && said.contains(&(self.canonical(message), *thoughts))
         };
-        let messages = self.spoken().filter(|spoken| is_said(spoken) || is_meant(&spoken.0));
+        let messages = self.messages().filter(|message| is_said(message) || is_meant(&message.0));
         messages.map(|(message, _)| message).chain(self.others().filter(is_meant)).map(<[u8]>::len).sum()
     }
 
-    /// What the model reads of a message, but its reasoning.
-    fn said(&self, message: &[u8]) -> Vec<u8> {
+    /// The canonical form of a message, which is without its reasoning.
+    fn canonical(&self, message: &[u8]) -> Vec<u8> {
         self.dialect.canonical(message).concat()
     }
 
     /// The messages, each with how many of its parts have reasoning.
-    fn spoken(&self) -> impl Iterator<Item = (&'b [u8], usize)> {
+    fn messages(&self) -> impl Iterator<Item = (&'b [u8], usize)> {
         let (body, of): (&'b Bytes, _) = (self.body, &self.conversation);
         of.elements.iter().map(move |element| {
             let units = UnitIndex::each(&element.units).filter_map(|unit| of.unit(unit));
@@ -219,12 +220,12 @@ mod tests {
         assert_eq!(rewritten(TOOLS, r#""tools":[ {"type":"function"}],"#), TOOLS.len() - 9, "what is not a message");
         assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
         let thoughts = r#"{"system":"s","messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"text","text":"a"}]}]}"#;
-        let spoken = |from: &str, to: &str| {
+        let of_thoughts = |from: &str, to: &str| {
             let [sent, arrived] = [thoughts.to_owned(), thoughts.replace(from, to)].map(Bytes::from);
             Reading::of(&sent).unwrap().rewritten_in(&Reading::of(&arrived).unwrap())
         };
-        assert_eq!(spoken(r#"{"type":"thinking","thinking":"t","signature":"s"},"#, ""), 0, "reasoning that left");
-        assert!(spoken("{\"type\":\"text\"", "{ \"type\":\"text\"") > 0);
+        assert_eq!(of_thoughts(r#"{"type":"thinking","thinking":"t","signature":"s"},"#, ""), 0, "reasoning that left");
+        assert!(of_thoughts("{\"type\":\"text\"", "{ \"type\":\"text\"") > 0);
         let half = meaning(br#"["\ud83d"]"#);
         assert!(half.is_some() && half == meaning(br#"[ "\uD83D" ]"#), "half a surrogate");
     }

@@ -334,7 +334,7 @@ impl Redis {
         step.with(root.as_bytes()).with(beginning.as_bytes())
     }
 
-    /// What is stored in each bucket.
+    /// The totals of each bucket.
     async fn totals_of_buckets(&self) -> StoreResult<Vec<[u64; 8]>> {
         self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "totals"))).await
     }

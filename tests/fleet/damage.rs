@@ -47,7 +47,7 @@ impl Scene {
     /// Requests go on, a recall is answered, and the commands end.
     async fn lives(&self, damage: &str, seed: usize) {
         self.send(0).await;
-        let new = self.send(seed).await;
+        self.send(seed).await;
         assert_eq!(ask(&self.abridge, talk("a", 3)).await.head.status(), 200, "{damage}");
         assert_eq!(ask(&self.abridge, talk(&format!("b{seed}"), 3)).await.head.status(), 200, "{damage}");
         let recalled = timeout(LONGEST, get(&self.abridge, &self.handle)).await.unwrap();
@@ -63,13 +63,6 @@ impl Scene {
         assert!(lists || IS_NO_STORE.iter().any(|part| damage.contains(part)), "{damage}: {said:#?}");
         let log = self.abridge.stderr().join("\n");
         assert!(!log.contains("panicked"), "{damage}: {log}");
-        let first = |said: &String| said.lines().next().unwrap_or_default().chars().take(110).collect::<String>();
-        eprintln!(
-            "== {damage}\n   new edited: {}, recall {status} {:?}\n   {}",
-            recalls(&new).len(),
-            String::from_utf8_lossy(&recalled.body).chars().take(100).collect::<String>(),
-            said.iter().map(first).collect::<Vec<_>>().join("\n   ")
-        );
     }
 
     /// Edits are made again soon.

@@ -23,7 +23,7 @@ struct Scene {
 /// The list prices of gpt-5.4 in billionths of a dollar: $2.50, $0.25 and $15 for a million tokens.
 const PRICES: [usize; 3] = [2500, 250, 15_000];
 
-/// What the calls for summaries say.
+/// The instruction in calls for summaries.
 const SUMMARISE: &str = "SUMMARISE";
 
 /// The tokens of each answer.

@@ -259,7 +259,7 @@ impl Writer {
         self.reopen()
     }
 
-    /// There is no room, which is not a failure of the file.
+    /// The error of a full store, in which the file itself works.
     fn full(&self) -> StoreError {
         self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
         StoreError::new(Op::Put, StoreErrorKind::Full, EngineError::Full)

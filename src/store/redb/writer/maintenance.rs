@@ -62,14 +62,15 @@ impl Writer {
         let rests = self.last_sweep.is_some_and(|swept| now >= swept && now.since(swept) < INEFFECTIVE_SWEEP_PAUSE);
         let is_crowded = self.stored_bytes().is_ok_and(|bytes| bytes > most.saturating_add(most / SLACK));
         let is_due = if self.over_share.is_empty() { is_crowded } else { !rests };
-        if is_due {
+        // After a failure, as long as no write is to be tried again, no sweep is either: it visits every payload.
+        if is_due && self.check().is_ok() {
             // The failure is logged and counted; the put has had its own reply.
             let _swept = self.sweep();
         }
     }
 
-    /// Whether there is no room for payloads after so many bytes: while the store is full, for those of callers who have more
-    /// than their share, and beyond the headroom for all. Stored ones need none.
+    /// Whether payloads are refused that come after so many bytes: while the store is full, those of callers who have more than
+    /// their share; above the headroom, all. Those that are stored need no room.
     pub(super) fn is_full_for(&mut self, payloads: &[NewPayload], bytes: usize) -> bool {
         let is_over = self.is_over(bytes);
         let needs_room = |new: &&NewPayload| is_over || self.over_share.contains(&new.key.owner());
