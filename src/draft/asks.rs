@@ -29,7 +29,7 @@ pub struct Question<'q> {
 }
 
 /// How many questions a plan has at most. The next plan of the request has those that are left.
-const MAX_ASKS: usize = 256;
+const MAX_ASKS: usize = 1024;
 
 /// How many bytes of text they have at most.
 const MAX_BYTES: usize = 8 << 20;
