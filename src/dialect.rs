@@ -138,6 +138,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         None
     }
 
+    /// The id of the response that a request continues.
+    fn continued(&self, _body: &[u8]) -> Option<Span> {
+        None
+    }
+
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
     /// cannot be edited.
     fn entries(&self, _body: &[u8], _element: Span) -> Option<Entries> {

@@ -53,6 +53,8 @@ pub struct RoundCalls {
     pub is_alone: bool,
     /// The text that the client gets.
     pub said: String,
+    /// The id that the client has of a response that the server keeps, and the id of its last round.
+    pub ids: Option<[String; 2]>,
 }
 
 /// A call of abridge.

@@ -65,6 +65,10 @@ impl Dialect for Responses {
         &FACTS
     }
 
+    fn continued(&self, body: &[u8]) -> Option<Span> {
+        beginning(body, field(body, Span { start: 0, end: body.len() }, b"previous_response_id"), b'"')
+    }
+
     /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
         if content.of(body).starts_with(b"\"") {

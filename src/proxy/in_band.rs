@@ -231,14 +231,18 @@ impl InBandRecalls {
     }
 
     /// Keeps the recalls of a last round that calls the client, too, and the calls of all rounds that control clearing, so that
-    /// they are put back into the next request.
+    /// they are put back into the next request; and what a request is to have that continues the response on the server.
     async fn keep(&mut self, joiner: &mut dyn Joiner, calls: &RoundCalls) {
-        let mut recalls = std::mem::take(&mut self.controls);
-        if !calls.others.is_empty() {
-            let results = joiner.results(&self.results(&calls.own).await);
-            recalls.extend(kept(calls, results).map(|(_, kept)| kept));
+        let results = joiner.results(&self.results(&calls.own).await);
+        let Some(place) = self.place.take() else { return };
+        if let Some([id, last]) = calls.ids.as_ref().filter(|[id, last]| id != last || !results.is_empty()) {
+            place.keep_response(&self.session.keys, id, last, &results).await;
         }
-        let Some(place) = self.place.take().filter(|_| !recalls.is_empty()) else { return };
+        let mut recalls = std::mem::take(&mut self.controls);
+        recalls.extend(kept(calls, results).filter(|_| !calls.others.is_empty()).map(|(_, kept)| kept));
+        if recalls.is_empty() {
+            return;
+        }
         self.said += &calls.said;
         place.keep(&self.session.keys, &calls.others, &self.said, &recalls).await;
     }

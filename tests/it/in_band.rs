@@ -462,3 +462,36 @@ async fn two_hundred_cancels_leave_no_round_open() {
     scene.upstream.no_more();
     scraped(&scene.abridge, |scrape| scrape.get("abridge_in_flight") == 0).await;
 }
+
+/// A client of Responses that has got an answer by several rounds sends what is new alone.
+#[tokio::test]
+async fn a_response_with_recalls_is_continued_from_its_last_round_with_their_results() {
+    let (mut scene, api) = (Scene::with(SETTINGS).await, Api::Responses);
+    let kept = |answer: String| answer.replace("\"store\":false", "\"store\":true");
+    for (n, (stream, beside)) in [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate() {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let kind = if stream { "content-type: text/event-stream" } else { "content-type: application/json" };
+        let id = 10 * n as u64;
+        call.answer("200 OK", &[kind, "connection: close"], kept(api.answer(id, &[grep(&handle(&first))], stream)))
+            .await;
+        let (mut call, _) = next(&mut scene).await;
+        let mut acts = vec![Act::Call("x", "query", json!({}))];
+        acts.extend(beside.then(|| Act::Call("own2", TOOL, json!({"handle": handle(&first), "grep": "line 4711 "}))));
+        call.answer("200 OK", &[kind, "connection: close"], kept(api.answer(id + 1, &acts, stream))).await;
+        let reply = String::from_utf8(scene.client.reply().await.body.to_vec()).unwrap();
+        let last = reply.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or(&reply);
+        let last: Value = serde_json::from_str(last).unwrap();
+        let last = last.get("response").unwrap_or(&last);
+        let items = [json!({"type": "function_call_output", "call_id": "x", "output": "done"})];
+        let body = json!({"input": items, "previous_response_id": last["id"], "model": "gpt-4o", "stream": stream});
+        let (mut call, sent) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let sent: Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["previous_response_id"], format!("resp{}", id + 1), "{stream} {beside}");
+        let items: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| &item["call_id"]).collect();
+        assert_eq!(items, if beside { vec!["own2", "x"] } else { vec!["x"] }, "{sent:#}");
+        let read = sent["input"][0]["output"].as_str().unwrap();
+        assert_eq!(read.starts_with(&line()), beside, "{sent:#}");
+        answer(&mut call, api, id + 2, &[Act::Say("Done.")], stream).await;
+        scene.client.reply().await;
+    }
+}

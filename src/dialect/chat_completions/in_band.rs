@@ -122,6 +122,7 @@ impl Joiner for ChatJoiner {
             own,
             others: only.others().map(|(_, call)| id(call, "id")).collect(),
             said: text(&only.message, "content").to_owned(),
+            ids: None,
         }
     }
 

@@ -26,8 +26,9 @@ pub(super) struct ResponsesJoiner {
     reasoning: BTreeSet<u64>,
     held: Vec<(Bytes, Object)>,
     n_held: usize,
-    /// The id that the client has been told at the beginning of a stream.
+    /// The id that the client has been told at the beginning of a stream, and that of this round.
     id: Option<Value>,
+    last_id: Option<Value>,
     /// The number of the next event.
     next_event: u64,
 }
@@ -40,12 +41,13 @@ impl Joiner for ResponsesJoiner {
         let mut out = Vec::new();
         match kind.as_str() {
             "response.created" | "response.in_progress" | "response.queued" => {
-                self.keeps_nothing =
-                    of.get("response").is_some_and(|response| response.get("store") == Some(&json!(false)));
+                let response = of.get("response");
+                self.keeps_nothing = response.is_some_and(|response| response.get("store") == Some(&json!(false)));
+                self.last_id = response.and_then(|response| response.get("id").cloned());
                 if self.items.is_later {
                     return Bytes::new();
                 }
-                self.id = of.get("response").and_then(|response| response.get("id").cloned());
+                self.id = self.last_id.clone();
             }
             "response.output_item.added" | "response.output_item.done" => match of.get("item") {
                 Some(Value::Object(item)) if kind.ends_with("added") => self.begin(at, item.clone(), &mut out),
@@ -78,6 +80,7 @@ impl Joiner for ResponsesJoiner {
         self.items.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
         self.keeps_nothing = answer.get("store") == Some(&json!(false));
+        self.last_id = answer.get("id").cloned();
         self.items.calls_others = text(&answer, "status") == "failed";
         for (at, item) in objects(&mut answer, "output").into_iter().enumerate() {
             self.begin(at as u64, item, &mut Vec::new());
@@ -95,6 +98,9 @@ impl Joiner for ResponsesJoiner {
 
     fn calls(&self) -> RoundCalls {
         let (mut calls, mut hidden) = (RoundCalls::default(), Vec::new());
+        let ids = [self.id.as_ref().or(self.last_id.as_ref()), self.last_id.as_ref()];
+        calls.ids = Some(ids.map(|id| id.and_then(Value::as_str).unwrap_or_default().to_owned()));
+        calls.ids.take_if(|[_, last]| self.keeps_nothing || last.is_empty());
         for (at, item) in &self.items.now {
             if self.items.hidden.contains(at) {
                 hidden.extend(sent_back(item.clone(), self.keeps_nothing).map(|item| write(&item)));
@@ -226,7 +232,8 @@ impl ResponsesJoiner {
             self.join(response);
             response.extend(self.id.clone().map(|id| ("id".to_owned(), id)));
         }
-        if self.items.calls_own {
+        // The end waits until it is kept what the response is continued with.
+        if self.items.is_changed() {
             self.items.end = vec![of];
         } else {
             self.pass(event, of, &mut out);

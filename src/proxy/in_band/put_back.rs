@@ -7,6 +7,7 @@
 use std::slice;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 
 use crate::conversation::{BlockKind, Conversation, Role};
@@ -31,10 +32,10 @@ pub(in crate::proxy) struct RequestPlace {
 /// A turn of the model.
 struct Turn {
     key: ChainKey,
-    // The client's calls.
+    // The client's calls; none where the server has the turn.
     calls: Vec<Span>,
     results: Option<ResultsPlace>,
-    // The last element.
+    // The last element, or the id of the response that the server has.
     element: Span,
 }
 
@@ -94,6 +95,15 @@ impl RequestPlace {
         self.kept.keep(place, recalls).await;
     }
 
+    /// Keeps that a response of which the client has this id is continued from its last round, with these results.
+    pub(super) async fn keep_response(&self, keys: &Keys, id: &str, last: &str, results: &[Bytes]) {
+        let beginning = keys.chain(self.caller, SCOPE);
+        let result = String::from_utf8_lossy(&results.join(&b","[..])).into_owned();
+        let turn = response(beginning.clone(), id);
+        let place = TurnPlace { turn, caller: (self.caller, mark(beginning)) };
+        self.kept.keep(place, &[KeptRecall { n_before: 0, call: last.to_owned(), result }]).await;
+    }
+
     /// The turns of the request, and the name of all of it, which begins as all names of the caller's conversations do.
     async fn turns(&self, chain: Chain) -> Option<(Vec<Turn>, Chain)> {
         let (dialect, body) = (self.dialect, self.text.clone());
@@ -117,16 +127,24 @@ fn key<T: AsRef<str>>(before: Chain, ids: &[T], said: &str) -> ChainKey {
     named(before, &calls)
 }
 
+/// The name of a response that a request may continue.
+fn response(beginning: Chain, id: &str) -> ChainKey {
+    named(beginning, ["response\0", id].concat().as_bytes())
+}
+
 fn named(mut before: Chain, name: &[u8]) -> ChainKey {
     before.push(Fingerprint::of(name), || vec![name])
 }
 
 /// The turns of a body, and the name of it all.
 fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<(Vec<Turn>, Chain)> {
-    let conversation = dialect
-        .parse_indexed(body, body.strings())
-        .ok()
-        .filter(|conversation| !conversation.traits.history_elsewhere)?;
+    let conversation = dialect.parse_indexed(body, body.strings()).ok()?;
+    if conversation.traits.history_elsewhere {
+        let element = dialect.continued(body)?;
+        let key = response(chain.clone(), &strings::text(body, element)?);
+        let results = Some(ResultsPlace::Before(conversation.elements.first()?.span.start));
+        return Some((vec![Turn { key, calls: Vec::new(), results, element }], chain));
+    }
     let (mut turns, mut turn, mut before) = (Vec::new(), None, chain.clone());
     let (mut ids, mut calls, mut said) = (Vec::new(), Vec::new(), String::new());
     // Where reasoning begins that leads to the next call.
@@ -207,6 +225,14 @@ impl Turn {
             let ([inside, after], end) = (exchange, self.element.end);
             return vec![at(end - 1, inside), at(end, after)];
         };
+        if let ([], ResultsPlace::Before(place), [of]) = (&*self.calls, place, recalls) {
+            // An input that is a text has no items.
+            let has_place = !of.result.is_empty() && body.get(*place) == Some(&b'{');
+            let with = if has_place { of.result.clone() + "," } else { String::new() };
+            let mut splices = vec![Splice { span: self.element, with: strings::render(&of.call) }, at(*place, with)];
+            splices.sort_by_key(|splice| splice.span.start);
+            return splices;
+        }
         let end = self.calls.last().map_or(0, |last| last.end);
         let mut splices: Vec<Splice> = Vec::new();
         let mut last = String::new();
