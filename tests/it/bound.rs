@@ -4,11 +4,13 @@
 #![expect(clippy::disallowed_types, reason = "requests are made here")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::handler::{Handler, Play};
 use crate::support::signer::{SESSION, Seen, Signer, WINDOW, sign};
 use crate::support::summarizer::INSTRUCTION;
 use crate::support::{Abridge, Setup, Wire, post};
@@ -197,8 +199,12 @@ fn policy(dice: &mut Dice) -> String {
     let trigger = 1500 + 500 * dice.below(6);
     let (frontier, when) = *dice.pick(&[("sticky", "turn"), ("sticky", "any"), ("sliding", "any")]);
     let keep = 1 + dice.below(4);
+    let handler = if dice.one_in(2) { "handler = \"h\", " } else { "" };
+    for edit in ["patch_tool_calls", "truncate_tool_results"] {
+        lines.extend((!handler.is_empty() && !dice.one_in(3)).then(|| format!("{edit}.handler = \"h\"")));
+    }
     lines.push(format!(
-        "clear_tool_results = {{ trigger = {{ tokens = {trigger} }}, keep = {{ results = {keep} }}, keep_reads = 0, frontier = \"{frontier}\", when = \"{when}\" }}"
+        "clear_tool_results = {{ {handler}trigger = {{ tokens = {trigger} }}, keep = {{ results = {keep} }}, keep_reads = 0, frontier = \"{frontier}\", when = \"{when}\" }}"
     ));
     lines.push(format!("truncate_tool_results.max_bytes = {}", dice.pick(&[1500, 2500, 4000, 20000])));
     lines.push(format!("reasoning.bound = \"{}\"", dice.pick(&["strip", "strip", "strip", "withhold"])));
@@ -207,6 +213,25 @@ fn policy(dice: &mut Dice) -> String {
         _ => lines.push("recall.public_url = \"http://abridge.test\"".to_owned()),
     }
     lines.join("\n")
+}
+
+/// What a handler answers: never the same twice.
+fn handled(question: &Value) -> Play {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let n = ASKED.fetch_add(1, Ordering::Relaxed);
+    let text = question["text"].as_str().unwrap_or_default();
+    let most = usize::try_from(question["max_bytes"].as_u64().unwrap_or_default()).unwrap();
+    match (n * 7 + text.len() as u64) % 12 {
+        0 => Play::Action("default"),
+        1 => Play::Action("failed"),
+        2 => Play::Reset,
+        3 if n % 7 == 0 => Play::Hang,
+        4 => Play::Body("500 Internal Server Error", Vec::new()),
+        5 | 6 => Play::Action("leave"),
+        7 => Play::Replace("longer than it may be ".repeat(most / 20 + 1)),
+        8 => Play::Replace(format!("{n} {}", "x ".repeat(most / 2)).chars().take(most).collect()),
+        _ => Play::Replace(format!("Answer {n}.")),
+    }
 }
 
 /// Has the upstream fail.
@@ -230,7 +255,11 @@ async fn end(abridge: Abridge) {
 async fn run(signer: &Signer, dice: &mut Dice, run: usize, until: Instant) -> usize {
     let store = TempDir::new().unwrap();
     let rescue = dice.one_in(4);
-    let settings = |dice: &mut Dice| policy(dice) + if rescue { "\nsecond_try.enabled = true" } else { "" };
+    let handler = Handler::playing(handled).await;
+    let settings = |dice: &mut Dice| {
+        let rescue = if rescue { "\nsecond_try.enabled = true" } else { "" };
+        format!("{}\nhandlers.h = {{ url = {:?}, timeout = \"200ms\" }}{rescue}", policy(dice), handler.url())
+    };
     let mut policy = settings(dice);
     let mut abridge = start(signer, store.path(), &policy).await;
     let n_sessions = 4;

@@ -370,3 +370,25 @@ async fn a_long_turn_is_cleared_within_it_unless_its_thinking_has_a_budget() {
     assert!(seen.wrong.is_empty() && seen.invalid.is_empty(), "{seen:#?}");
     assert!(4 * adaptive < with_budget, "{adaptive} and {with_budget} bytes at most");
 }
+
+/// Its client shows no trace of the placeholder, so the upstream refuses the thinking after it, once.
+#[tokio::test]
+async fn a_late_result_that_its_client_writes_into_its_place_costs_one_second_try() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    for policy in ["policy.edits = ['patch_tool_calls']", CLEARS] {
+        let abridge = start(&signer, &store.path().join(policy.len().to_string()), policy).await;
+        let mut session = Session::new(format!("in place {}", policy.len()));
+        turns(&mut session, Some(&abridge), 1).await;
+        let late = json!({"type": "tool_use", "id": "late", "name": "query", "input": {}});
+        session.messages.push(json!({"role": "assistant", "content": [late]}));
+        let place = session.messages.len();
+        session.messages.push(user(&[text("Stop. Something else.")]));
+        turns(&mut session, Some(&abridge), 1).await;
+        session.messages[place] = user(&[result("late", 5), text("Stop. Something else.")]);
+        let before = signer.seen();
+        turns(&mut session, Some(&abridge), 3).await;
+        let seen = signer.seen();
+        let n_refused = seen.wrong.len() - before.wrong.len();
+        assert!(n_refused <= 1 && seen.invalid.is_empty(), "{n_refused}: {seen:#?}");
+    }
+}
