@@ -215,7 +215,7 @@ fn policy(dice: &mut Dice) -> String {
     lines.join("\n")
 }
 
-/// What a handler answers: never the same twice.
+/// The answer of a handler, which is never the same twice.
 fn handled(question: &Value) -> Play {
     static ASKED: AtomicU64 = AtomicU64::new(0);
     let n = ASKED.fetch_add(1, Ordering::Relaxed);
@@ -225,7 +225,7 @@ fn handled(question: &Value) -> Play {
         0 => Play::Action("default"),
         1 => Play::Action("failed"),
         2 => Play::Reset,
-        3 if n % 7 == 0 => Play::Hang,
+        3 if n.is_multiple_of(7) => Play::Hang,
         4 => Play::Body("500 Internal Server Error", Vec::new()),
         5 | 6 => Play::Action("leave"),
         7 => Play::Replace("longer than it may be ".repeat(most / 20 + 1)),

@@ -92,6 +92,25 @@ proptest! {
         let [before, after] = [&body, &output].map(|body| n_empty_arrays(&serde_json::from_slice(body).unwrap()));
         prop_assert!(after <= before, "{}\n{}", String::from_utf8_lossy(&body), String::from_utf8_lossy(&output));
     }
+
+    #[test]
+    fn a_request_that_continues_loses_nothing_wherever_the_calls_of_its_results_are(
+        script in with_gaps(1..6),
+        from in 0..30_usize,
+        (path, keys) in select(CONTINUES.to_vec()),
+    ) {
+        let items = &script.items[from.min(script.items.len() - 1)..];
+        let body = with_keys(&scripts::body(path, "m", items), keys);
+        let sent = String::from_utf8(output(GREEDY, path, &body).to_vec()).unwrap();
+        for item in items {
+            let is_there = match item {
+                Item::Result { id, text } if text.len() > 400 => sent.contains(&format!("<{id}>")),
+                Item::Result { text, .. } => sent.contains(&text.replace('\n', "\\n")),
+                Item::Call { id: text, .. } | Item::User(text) | Item::Said(text) | Item::Thought(text) => sent.contains(text),
+            };
+            prop_assert!(is_there, "{:?} is not in\n{}", item, sent);
+        }
+    }
 }
 
 #[test]

@@ -484,7 +484,7 @@ async fn a_response_with_recalls_is_continued_from_its_last_round_with_their_res
         let last = last.get("response").unwrap_or(&last);
         let items = [json!({"type": "function_call_output", "call_id": "x", "output": "done"})];
         let body = json!({"input": items, "previous_response_id": last["id"], "model": "gpt-4o", "stream": stream});
-        let (mut call, sent) = send(&mut scene, post(api.path(), &[ANN], body.to_string())).await;
+        let (mut call, sent) = send(&mut scene, post(api.path(), &[ANN], format!(" {body}"))).await;
         let sent: Value = serde_json::from_str(&sent).unwrap();
         assert_eq!(sent["previous_response_id"], format!("resp{}", id + 1), "{stream} {beside}");
         let items: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| &item["call_id"]).collect();

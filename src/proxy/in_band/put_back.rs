@@ -95,7 +95,8 @@ impl RequestPlace {
         self.kept.keep(place, recalls).await;
     }
 
-    /// Keeps that a response of which the client has this id is continued from its last round, with these results.
+    /// Keeps that a response of which the client has this id is continued from its last round, with these results. The id of
+    /// that round takes the place of the call.
     pub(super) async fn keep_response(&self, keys: &Keys, id: &str, last: &str, results: &[Bytes]) {
         let beginning = keys.chain(self.caller, SCOPE);
         let result = String::from_utf8_lossy(&results.join(&b","[..])).into_owned();
