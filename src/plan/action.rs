@@ -6,83 +6,44 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[expect(missing_docs, reason = "each field is a message, and its name says which")]
 pub enum Action {
     /// A result that was missing is put in.
     #[display("insert a result behind message {behind}")]
-    Insert {
-        /// The message that it goes behind.
-        behind: usize,
-    },
+    Insert { behind: usize },
     /// A text of the user is put in, where one has to stand.
     #[display("insert a text of the user behind message {behind}")]
-    InsertText {
-        /// The message that it goes behind.
-        behind: usize,
-    },
+    InsertText { behind: usize },
     /// A result is moved.
     #[display("move message {message} behind message {behind}")]
-    Move {
-        /// The message.
-        message: usize,
-        /// The message that it goes behind.
-        behind: usize,
-    },
+    Move { message: usize, behind: usize },
     /// A result is left out, or a message that says nothing and that all calls have left.
     #[display("drop message {message}")]
-    Drop {
-        /// The message.
-        message: usize,
-    },
+    Drop { message: usize },
     /// A call is left out of a message; its result is left out by its own change.
     #[display("drop a call of message {message}")]
-    DropCall {
-        /// The message.
-        message: usize,
-    },
+    DropCall { message: usize },
     /// The middle of a result is cut out.
     #[display("truncate message {message}")]
-    Truncate {
-        /// The message.
-        message: usize,
-    },
+    Truncate { message: usize },
     /// Lines of a result that an earlier message has become a pointer to them.
     #[display("point from message {message} to the same lines")]
-    Deduplicate {
-        /// The message.
-        message: usize,
-    },
+    Deduplicate { message: usize },
     /// The text of a result is replaced.
     #[display("clear message {message}")]
-    Clear {
-        /// The message.
-        message: usize,
-    },
+    Clear { message: usize },
     /// The arguments of a call are replaced.
     #[display("clear the arguments of a call of message {message}")]
-    ClearInput {
-        /// The message.
-        message: usize,
-    },
+    ClearInput { message: usize },
     /// Reasoning of the model is left out.
     #[display("leave reasoning out of message {message}")]
-    Strip {
-        /// The message.
-        message: usize,
-    },
+    Strip { message: usize },
     /// A value of a message is replaced, because the upstream requires a form.
     #[display("bring message {message} into the form")]
-    Mend {
-        /// The message.
-        message: usize,
-    },
-    /// A summary replaces messages.
+    Mend { message: usize },
+    /// A summary replaces the messages from one to before another.
     #[display("summarise messages {from} to {}", to.saturating_sub(1))]
-    Summarize {
-        /// The first of them.
-        from: usize,
-        /// One after the last of them.
-        to: usize,
-    },
+    Summarize { from: usize, to: usize },
 }
 
 impl Action {

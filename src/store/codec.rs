@@ -32,7 +32,10 @@ const LEVEL: i32 = 1;
 /// How a frame begins. A byte of it has its highest bit set, so no text has it.
 pub(super) const MAGIC: [u8; 4] = *b"\xABabr";
 
-/// The kind of a note.
+/// The kinds of values.
+pub(super) const PAYLOAD: u8 = b'p';
+pub(super) const SUMMARY: u8 = b's';
+pub(super) const INSPECTED: u8 = b'i';
 pub(super) const NOTE: u8 = b'n';
 
 const PLAIN: u8 = 0;
@@ -48,10 +51,10 @@ pub(super) const HEAD_LEN: usize = 48;
 const MAX_PLAIN: u64 = 2 << 30;
 
 /// The kind and the identifier of a stored value.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Name {
     pub(super) kind: u8,
-    id: [u8; ID_LEN],
+    pub(super) id: [u8; ID_LEN],
 }
 
 /// Why a frame cannot be read.
@@ -87,19 +90,19 @@ pub(super) const LARGE: usize = 64 << 10;
 
 impl Name {
     pub(super) fn of_payload(key: PayloadKey) -> Self {
-        Self { kind: b'p', id: *key.as_bytes() }
+        Self { kind: PAYLOAD, id: *key.as_bytes() }
     }
 
     pub(super) fn of_summary(beginning: ChainKey) -> Self {
-        Self { kind: b's', id: *beginning.as_bytes() }
+        Self { kind: SUMMARY, id: *beginning.as_bytes() }
     }
 
     pub(super) fn of_inspected(id: &str) -> Self {
-        Self { kind: b'i', id: hashed(id.as_bytes()) }
+        Self { kind: INSPECTED, id: hashed(id.as_bytes()) }
     }
 
     pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self { kind: NOTE, id: hashed(&[key.as_bytes(), <&str>::from(kind).as_bytes()].concat()) }
+        Self { kind: NOTE, id: hashed(&kind.name_of(key)) }
     }
 
     /// Of the secret of a file.
@@ -109,12 +112,12 @@ impl Name {
 
     /// The payload of this name, if it is one.
     pub(super) fn payload(self) -> Option<PayloadKey> {
-        (self.kind == b'p').then(|| PayloadKey::from_bytes(self.id))
+        (self.kind == PAYLOAD).then(|| PayloadKey::from_bytes(self.id))
     }
 
     /// The beginning of this name, if it is one.
     pub(super) fn summary(self) -> Option<ChainKey> {
-        (self.kind == b's').then(|| ChainKey::from_bytes(self.id))
+        (self.kind == SUMMARY).then(|| ChainKey::from_bytes(self.id))
     }
 
     /// The name as bytes, which no two names have in common.
@@ -126,9 +129,9 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
-            b'p' => return write!(f, "payload {}", PayloadKey::from_bytes(self.id)),
-            b's' => "summary",
-            b'i' => "inspected request",
+            PAYLOAD => return write!(f, "payload {}", PayloadKey::from_bytes(self.id)),
+            SUMMARY => "summary",
+            INSPECTED => "inspected request",
             NOTE => "note",
             _ => return f.write_str("secret"),
         };

@@ -298,7 +298,7 @@ impl<E: Engine> Store for EngineStore<E> {
         }
         for group in NoteGroup::ALL {
             for (name, value) in self.inner.engine.notes(group).await? {
-                match note_of(&name) {
+                match NoteKind::named(&name) {
                     Some((Some(kind), key)) => {
                         let name = Name::of_note(kind, key);
                         verified.count(name, self.inner.open(name, &value).err());
@@ -339,7 +339,7 @@ impl<E: Engine> Store for EngineStore<E> {
         let notes = self.inner.engine.notes(group).await?;
         // A damaged note is counted, and left out.
         let opened = |(name, value): (Vec<u8>, Vec<u8>)| {
-            let Some((kind, key)) = note_of(&name) else {
+            let Some((kind, key)) = NoteKind::named(&name) else {
                 self.inner.counts().damage(&NAMELESS);
                 return None;
             };
@@ -437,12 +437,6 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 
 /// A note that cannot be named, because its name is damaged.
 const NAMELESS: &str = "note without a key";
-
-/// The kind and the key of a note of this name; no kind if it is that of a later version, nothing if the name is damaged.
-fn note_of(name: &[u8]) -> Option<(Option<NoteKind>, ChainKey)> {
-    let (key, kind) = name.split_first_chunk()?;
-    Some((str::from_utf8(kind).ok().and_then(|kind| kind.parse().ok()), ChainKey::from_bytes(*key)))
-}
 
 fn closed(op: Op) -> StoreError {
     StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{self, LARGE, Name};
+use super::codec::{LARGE, Name, SUMMARY};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
@@ -43,7 +43,7 @@ mod writer;
 pub use file::{OpenError, aside_of};
 use file::{Opener, Secret, kind_of, unwound};
 pub use salvage::{SalvageError, Salvaged, salvage, secret};
-use tables::NewPayload;
+use tables::NewValue;
 use writer::{Job, Reply, Writer, send_reply};
 
 /// How many jobs may be queued for the writer; further requests wait for a place.
@@ -223,7 +223,7 @@ impl Store for RedbStore {
     }
 
     async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
-        let Some(stored) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
+        let Some(stored) = self.read(move |db| tables::get(db, Name::of_payload(key))).await? else { return Ok(None) };
         let payload = self.shared.counts.payload(Name::of_payload(key), stored);
         if payload.is_err() {
             // The next put writes it anew.
@@ -249,23 +249,26 @@ impl Store for RedbStore {
     }
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
-        let frame = encode(Name::of_summary(beginning), summary).await?;
+        let new = encode(Name::of_summary(beginning), summary).await?;
         let offer = move |writer: &mut Writer, reply: Reply<Option<Bytes>>| {
-            send_reply(reply, writer.offer_summary(beginning, &frame));
+            send_reply(reply, writer.offer_summary(&new));
             writer.sweep_if_crowded();
         };
         self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        let Some(stored) = self.read(move |db| others::summary(db, beginning)).await? else { return Ok(None) };
+        let Some(stored) = self.read(move |db| tables::get(db, Name::of_summary(beginning))).await? else {
+            return Ok(None);
+        };
         let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
         self.touch_summaries(vec![beginning]).await?;
         Ok(Some(summary))
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        self.read(|db| others::summaries(db)?.map(|summary| Ok(summary?.0)).collect()).await
+        let beginning = |row: Result<(Name, _), Error>| Ok(ChainKey::from_bytes(row?.0.id));
+        self.read(move |db| tables::rows(db, tables::of_kind(SUMMARY))?.map(beginning).collect()).await
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
@@ -281,8 +284,8 @@ impl Store for RedbStore {
     }
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
-        let frame = encode(Name::of_inspected(&id), seen).await?;
-        self.run(Op::Put, move |writer| writer.put_inspected(&id, &frame, most)).await
+        let new = encode(Name::of_inspected(&id), seen).await?;
+        self.run(Op::Put, move |writer| writer.put_inspected(&new, &id, most)).await
     }
 
     async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
@@ -294,9 +297,9 @@ impl Store for RedbStore {
         self.run(Op::Sweep, move |writer| writer.trim_inspected(most)).await
     }
 
-    async fn note(&self, note: Note, keep: Duration) -> StoreResult<()> {
-        let value = encode(Name::of_note(note.kind, note.key), note.value).await?.into();
-        self.run(Op::Put, move |writer| writer.note(&Note { value, ..note }, keep)).await
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
+        let new = encode(Name::of_note(kind, key), value).await?;
+        self.run(Op::Put, move |writer| writer.note(&new, &kind.name_of(key), keep)).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
@@ -325,11 +328,13 @@ impl Store for RedbStore {
         self.read(move |db| {
             let mut scan = query.scan();
             for entry in tables::payloads(db)? {
-                let entry = entry?;
+                let (entry, _) = entry?;
                 scan.visit(entry.key, entry);
             }
             // A damaged payload is not found.
-            scan.finish(|key| Ok(tables::get(db, key)?.and_then(Result::ok).map(|payload| payload.bytes())))
+            scan.finish(|key| {
+                Ok(tables::get(db, Name::of_payload(key))?.and_then(Result::ok).map(|payload| payload.bytes()))
+            })
         })
         .await
     }
@@ -408,21 +413,16 @@ impl Shared {
 
 // === helpers ===
 
-async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<Vec<NewPayload>> {
+async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<Vec<NewValue>> {
     let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let new = move |(key, payload): (_, Payload)| NewPayload {
-        key,
-        frame: codec::encode(&Name::of_payload(key), &payload),
-        bytes: payload.len() as u64,
-        lifetime,
-    };
+    let new = move |(key, payload)| NewValue::new(Name::of_payload(key), &payload, lifetime);
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
     run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
-async fn encode(name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
+async fn encode(name: Name, bytes: Bytes) -> StoreResult<NewValue> {
     let n_bytes = bytes.len();
-    let encode = move || codec::encode(&name, &bytes.into());
+    let encode = move || NewValue::new(name, &bytes.into(), Lifetime::Usual);
     run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Put))
 }
 

@@ -303,8 +303,7 @@ impl Engine for Redis {
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
-        let name = [key.as_bytes(), <&str>::from(kind).as_bytes()].concat();
-        let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
+        let step = Step::of_fleet("note").with(kind.name_of(key).as_slice()).with(&*value).with(count(keep.as_secs()));
         self.one(Op::Put, step.with(<&str>::from(kind.group()))).await
     }
 

@@ -125,6 +125,17 @@ impl NoteKind {
         if self == Self::Ledger { NoteGroup::Ledger } else { NoteGroup::Fleet }
     }
 
+    /// The name of the note of this kind and key.
+    pub(super) fn name_of(self, key: ChainKey) -> Vec<u8> {
+        [key.as_bytes(), <&str>::from(self).as_bytes()].concat()
+    }
+
+    /// The kind and the key of a note of this name; no kind if it is that of a later version, nothing if the name is damaged.
+    pub(super) fn named(name: &[u8]) -> Option<(Option<Self>, ChainKey)> {
+        let (key, kind) = name.split_first_chunk()?;
+        Some((str::from_utf8(kind).ok().and_then(|kind| kind.parse().ok()), ChainKey::from_bytes(*key)))
+    }
+
     /// The kinds of a group.
     pub(super) fn of(group: NoteGroup) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |kind| kind.group() == group)

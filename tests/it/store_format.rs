@@ -10,7 +10,7 @@ use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
 use crate::support::{Setup, binary, chat};
 
 /// The formats that have a file, and `sent.json`: the bodies that went to the upstream while it was written.
-const FORMATS: [&str; 1] = ["5"];
+const FORMATS: [&str; 1] = ["6"];
 
 fn fixture(format: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/store").join(format).join(name)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use std::{fs, io};
 
 use ::redb::backends::FileBackend;
-use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend};
+use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend, TableError};
 use bytes::Bytes;
 
 use super::tables::{self, META, Outcome};
@@ -30,7 +30,7 @@ pub(super) type Opener = Arc<dyn Fn() -> Result<Database, DatabaseError> + Send 
 
 /// The format of the file. A file of another format is not read. Every release reads the files of earlier releases:
 /// `fixtures/store` has one of each format.
-pub(super) const FORMAT: u32 = 5;
+pub(super) const FORMAT: u32 = 6;
 
 /// Why a store cannot be opened. One line that says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -208,7 +208,10 @@ impl OpenError {
 
 /// The format and the secret, if it can be read. A new file has neither.
 fn read_meta(db: &Database) -> Outcome<Option<(u32, Option<Secret>)>> {
-    let Some(meta) = tables::existing(&db.begin_read()?, META)? else { return Ok(None) };
+    let meta = match db.begin_read()?.open_table(META) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        meta => meta?,
+    };
     let wrong = |key| Error::Corrupted(format!("{key} in the table meta_v1"));
     let format = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
     let format = format.value().try_into().map(u32::from_le_bytes).map_err(|_| wrong("the version"))?;

@@ -1,39 +1,61 @@
-//! The tables of payloads in the file and the operations on them. Each function is one transaction, or a step of one.
+//! The tables of the file and the operations on payloads. Each function is one transaction, or a step of one.
 
 use std::collections::HashSet;
+use std::ops::{RangeBounds, RangeInclusive};
 
 use ::redb::{
-    Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    TableDefinition, TableError, Value, WriteTransaction,
+    Database, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction,
 };
 
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Name, Unreadable, check, decode};
+use crate::store::codec::{Name, PAYLOAD, Unreadable, check, decode, encode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 use crate::tasks::yield_thread;
 
+/// The kind and the identifier of a value.
+type Key = (u8, [u8; 16]);
+
+/// The members of a [`Row`], in their order.
+type RowMembers<'a> = (u64, u64, u64, u64, u64, bool, &'a [u8]);
+
 /// The schema version and the secret.
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta_v1");
-/// Encoded payloads.
-pub(super) const PAYLOADS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("payloads_v1");
-/// For each payload: last use, creation, length, length in the file. Its own table, so that a sweep reads nothing
-/// else.
-pub(super) const ROWS: TableDefinition<'_, [u8; 16], (u64, u64, u64, u64)> = TableDefinition::new("rows_v1");
+/// Encoded payloads, summaries, inspected requests and notes.
+pub(super) const VALUES: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("values_v1");
+/// A [`Row`] for each of them. Its own table, so that a sweep reads nothing else.
+pub(super) const ROWS: TableDefinition<'_, Key, RowMembers<'_>> = TableDefinition::new("rows_v2");
 /// When each remembered payload was swept.
 pub(super) const SWEPT: TableDefinition<'_, [u8; 16], u64> = TableDefinition::new("swept_v1");
-/// The payloads with the longer lifetime: those that the conversation of an upstream names.
-pub(super) const CHAINED: TableDefinition<'_, [u8; 16], ()> = TableDefinition::new("chained_v1");
 
-/// A payload to be stored.
-pub(super) struct NewPayload {
+/// A value to be stored.
+pub(super) struct NewValue {
     /// Its name.
-    pub(super) key: PayloadKey,
+    pub(super) name: Name,
     /// The bytes that are written.
     pub(super) frame: Vec<u8>,
     /// Its length before encoding.
     pub(super) bytes: u64,
     /// How long it is kept at least.
     pub(super) lifetime: Lifetime,
+}
+
+/// A stored value, without its content.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// Its last use. Of a note: until when it is kept.
+    pub(super) used: Time,
+    /// When it was stored.
+    pub(super) created: Time,
+    /// Its length before encoding.
+    pub(super) bytes: u64,
+    /// Its length in the file.
+    pub(super) stored_bytes: u64,
+    /// Numbers inspected requests in the order of arrival; 0 for others.
+    pub(super) arrival: u64,
+    /// Whether it is a payload with the longer lifetime: one that the conversation of an upstream names.
+    pub(super) is_chained: bool,
+    /// The id of an inspected request, or the name of a note.
+    pub(super) label: Vec<u8>,
 }
 
 /// The result of storing payloads.
@@ -59,6 +81,48 @@ pub(super) type Outcome<T> = Result<T, Error>;
 /// A decoded row.
 pub(super) type Stored = Result<Payload, Unreadable>;
 
+// === impl NewValue ===
+
+impl NewValue {
+    /// Encodes a value.
+    pub(super) fn new(name: Name, value: &Payload, lifetime: Lifetime) -> Self {
+        Self { name, frame: encode(&name, value), bytes: value.len() as u64, lifetime }
+    }
+
+    /// The key of a payload.
+    pub(super) fn key(&self) -> PayloadKey {
+        PayloadKey::from_bytes(self.name.id)
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(super) fn new(NewValue { frame, bytes, lifetime, .. }: &NewValue, now: Time) -> Self {
+        Self {
+            used: now,
+            created: now,
+            bytes: *bytes,
+            stored_bytes: frame.len() as u64,
+            is_chained: *lifetime == Lifetime::Chained,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn read(members: RowMembers<'_>) -> Self {
+        let (used, created, bytes, stored_bytes, arrival, is_chained, label) = members;
+        let (used, created, label) = (Time(used), Time(created), label.to_vec());
+        Self { used, created, bytes, stored_bytes, arrival, is_chained, label }
+    }
+
+    pub(super) fn members(&self) -> RowMembers<'_> {
+        let Self { used, created, bytes, stored_bytes, arrival, is_chained, label } = self;
+        (used.0, created.0, *bytes, *stored_bytes, *arrival, *is_chained, label)
+    }
+}
+
+// === all kinds ===
+
 /// Begins a transaction that is durable once committed, and quick to reopen after a crash.
 pub(super) fn begin(db: &Database) -> Outcome<WriteTransaction> {
     let mut transaction = db.begin_write()?;
@@ -74,94 +138,141 @@ pub(super) fn write<T>(db: &Database, write: impl FnOnce(&WriteTransaction) -> O
     Ok(written)
 }
 
-/// A table, if it is there.
-pub(super) fn existing<K: Key + 'static, V: Value + 'static>(
-    transaction: &ReadTransaction,
-    table: TableDefinition<'_, K, V>,
-) -> Outcome<Option<ReadOnlyTable<K, V>>> {
-    match transaction.open_table(table) {
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        opened => Ok(Some(opened?)),
-    }
+/// The key of a value in the tables.
+pub(super) fn key_of(name: Name) -> Key {
+    (name.kind, name.id)
 }
 
-/// Stores all payloads, or none. Payloads that are stored already, for as long, need no transaction.
-pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Outcome<PutResult> {
-    let mut put = PutResult::default();
-    let (mut missing, mut prolonged) = (Vec::new(), Vec::new());
-    {
-        let transaction = db.begin_read()?;
-        let (rows, stored) = (transaction.open_table(ROWS)?, transaction.open_table(PAYLOADS)?);
-        let chained = transaction.open_table(CHAINED)?;
-        for new in payloads {
-            let key = new.key.as_bytes();
-            if new.lifetime == Lifetime::Chained && chained.get(key)?.is_none() {
-                prolonged.push(key);
-            }
-            let Some(row) = rows.get(key)? else {
-                missing.push(new);
-                continue;
-            };
-            // This process has not put it before, so it may have been damaged meanwhile.
-            let checked = match stored.get(key)? {
-                Some(frame) => check(&Name::of_payload(new.key), frame.value()),
-                None => Err(Unreadable::Damaged),
-            };
-            if checked == Err(Unreadable::Damaged) {
-                put.mended.push(new.key);
-                missing.push(new);
-            } else {
-                put.kept.push((new.key, new.lifetime, Time(row.value().0)));
-            }
-        }
+/// All values of a kind.
+pub(super) fn of_kind(kind: u8) -> RangeInclusive<Key> {
+    (kind, [0; 16])..=(kind, [u8::MAX; 16])
+}
+
+/// The rows of values, in the order of their names.
+pub(super) fn rows(db: &Database, keys: impl RangeBounds<Key>) -> Outcome<impl Iterator<Item = Outcome<(Name, Row)>>> {
+    let rows = db.begin_read()?.open_table(ROWS)?.range::<Key>(keys)?;
+    Ok(rows.map(|row| {
+        let (key, row) = row?;
+        let (kind, id) = key.value();
+        Ok((Name { kind, id }, Row::read(row.value())))
+    }))
+}
+
+/// Reads a value.
+pub(super) fn get(db: &Database, name: Name) -> Outcome<Option<Stored>> {
+    // The value is read before the table is dropped: without it the writer may free the page.
+    let transaction = db.begin_read()?;
+    if let Some(stored) = transaction.open_table(VALUES)?.get(key_of(name))? {
+        return Ok(Some(decode(&name, stored.value())));
     }
-    if missing.is_empty() && prolonged.is_empty() {
-        return Ok(put);
+    // Both tables have a name, or neither.
+    let is_known = transaction.open_table(ROWS)?.get(key_of(name))?.is_some();
+    Ok(is_known.then_some(Err(Unreadable::Damaged)))
+}
+
+/// Stores a value in place of the one with its name: the bytes of that one.
+pub(super) fn replace(transaction: &WriteTransaction, new: &NewValue, row: &Row) -> Outcome<u64> {
+    transaction.open_table(VALUES)?.insert(key_of(new.name), new.frame.as_slice())?;
+    let mut rows = transaction.open_table(ROWS)?;
+    let replaced = rows.insert(key_of(new.name), row.members())?;
+    Ok(replaced.map_or(0, |row| Row::read(row.value()).stored_bytes))
+}
+
+/// Removes values: their bytes.
+pub(super) fn remove(transaction: &WriteTransaction, names: impl IntoIterator<Item = Name>) -> Outcome<u64> {
+    let (mut values, mut rows) = (transaction.open_table(VALUES)?, transaction.open_table(ROWS)?);
+    let mut bytes = 0_u64;
+    for name in names {
+        values.remove(key_of(name))?;
+        let removed = rows.remove(key_of(name))?;
+        bytes = bytes.saturating_add(removed.map_or(0, |row| Row::read(row.value()).stored_bytes));
+    }
+    Ok(bytes)
+}
+
+/// Writes uses.
+pub(super) fn write_uses(db: &Database, uses: impl IntoIterator<Item = (Name, Time)>) -> Outcome<()> {
+    let mut uses = uses.into_iter().peekable();
+    if uses.peek().is_none() {
+        return Ok(());
     }
     write(db, |transaction| {
-        insert(transaction, &missing, now, &mut put)?;
-        let mut chained = transaction.open_table(CHAINED)?;
-        for key in prolonged {
-            chained.insert(key, ())?;
+        let mut rows = transaction.open_table(ROWS)?;
+        for (name, used) in uses {
+            let row = rows.get(key_of(name))?.map(|row| Row::read(row.value()));
+            if let Some(row) = row.filter(|row| row.used < used) {
+                rows.insert(key_of(name), Row { used, ..row }.members())?;
+            }
         }
         Ok(())
-    })?;
-    put.committed = true;
+    })
+}
+
+// === payloads ===
+
+/// Stores all payloads, or none. Payloads that are stored already, for as long, need no transaction.
+pub(super) fn put(db: &Database, payloads: &[NewValue], now: Time) -> Outcome<PutResult> {
+    let mut put = PutResult::default();
+    // Payloads to write, and whether their bytes are written, too, or only their lifetime.
+    let mut changes = Vec::new();
+    {
+        let transaction = db.begin_read()?;
+        let (rows, values) = (transaction.open_table(ROWS)?, transaction.open_table(VALUES)?);
+        for new in payloads {
+            let Some(row) = rows.get(key_of(new.name))? else {
+                changes.push((new, true));
+                continue;
+            };
+            let row = Row::read(row.value());
+            // This process has not put it before, so it may have been damaged meanwhile.
+            let checked = match values.get(key_of(new.name))? {
+                Some(frame) => check(&new.name, frame.value()),
+                None => Err(Unreadable::Damaged),
+            };
+            let is_damaged = checked == Err(Unreadable::Damaged);
+            if is_damaged {
+                put.mended.push(new.key());
+            } else {
+                put.kept.push((new.key(), new.lifetime, row.used));
+            }
+            if is_damaged || (new.lifetime == Lifetime::Chained && !row.is_chained) {
+                changes.push((new, is_damaged));
+            }
+        }
+    }
+    if !changes.is_empty() {
+        write(db, |transaction| insert(transaction, &changes, now, &mut put))?;
+        put.committed = true;
+    }
     Ok(put)
 }
 
-fn insert(transaction: &WriteTransaction, missing: &[&NewPayload], now: Time, put: &mut PutResult) -> Outcome<()> {
-    let mut payloads = transaction.open_table(PAYLOADS)?;
-    let mut rows = transaction.open_table(ROWS)?;
+fn insert(
+    transaction: &WriteTransaction,
+    changes: &[(&NewValue, bool)],
+    now: Time,
+    put: &mut PutResult,
+) -> Outcome<()> {
+    let (mut values, mut rows) = (transaction.open_table(VALUES)?, transaction.open_table(ROWS)?);
     let mut swept = transaction.open_table(SWEPT)?;
     let mut seen = HashSet::new();
-    for NewPayload { key, frame, bytes, lifetime } in missing {
-        if !seen.insert(*key) {
-            continue;
+    for (new, is_missing) in changes {
+        let is_new = *is_missing && seen.insert(new.name);
+        let stored = rows.get(key_of(new.name))?.map(|row| Row::read(row.value()));
+        let is_chained = new.lifetime == Lifetime::Chained || stored.as_ref().is_some_and(|row| row.is_chained);
+        let row = stored.filter(|_| !is_new).unwrap_or_else(|| Row::new(new, now));
+        rows.insert(key_of(new.name), Row { is_chained, ..row }.members())?;
+        if is_new {
+            values.insert(key_of(new.name), new.frame.as_slice())?;
+            swept.remove(new.name.id)?;
+            put.kept.push((new.key(), new.lifetime, now));
+            put.written += 1;
+            put.bytes += new.bytes;
+            put.stored_bytes += row.stored_bytes;
+            yield_thread();
         }
-        let stored_bytes = frame.len() as u64;
-        payloads.insert(key.as_bytes(), frame.as_slice())?;
-        rows.insert(key.as_bytes(), (now.0, now.0, *bytes, stored_bytes))?;
-        swept.remove(key.as_bytes())?;
-        put.kept.push((*key, *lifetime, now));
-        put.written += 1;
-        put.bytes += bytes;
-        put.stored_bytes += stored_bytes;
-        yield_thread();
     }
     Ok(())
-}
-
-/// Reads a payload.
-pub(super) fn get(db: &Database, key: PayloadKey) -> Outcome<Option<Stored>> {
-    // The value is read before the table is dropped: without it the writer may free the page.
-    let transaction = db.begin_read()?;
-    if let Some(stored) = transaction.open_table(PAYLOADS)?.get(key.as_bytes())? {
-        return Ok(Some(decode(&Name::of_payload(key), stored.value())));
-    }
-    // Both tables have a key, or neither.
-    let is_known = transaction.open_table(ROWS)?.get(key.as_bytes())?.is_some();
-    Ok(is_known.then_some(Err(Unreadable::Damaged)))
 }
 
 /// Whether a payload was swept.
@@ -174,58 +285,29 @@ pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Outcome<Vec<(Payl
     let rows = db.begin_read()?.open_table(ROWS)?;
     let mut used = Vec::new();
     for key in keys {
-        if let Some(row) = rows.get(key.as_bytes())? {
-            used.push((*key, Time(row.value().0)));
+        if let Some(row) = rows.get(key_of(Name::of_payload(*key)))? {
+            used.push((*key, Row::read(row.value()).used));
         }
     }
     Ok(used)
 }
 
-/// Writes uses of payloads.
-pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Outcome<()> {
-    if uses.is_empty() {
-        return Ok(());
-    }
-    write(db, |transaction| {
-        let mut rows = transaction.open_table(ROWS)?;
-        for (key, used) in uses {
-            let row = rows.get(key.as_bytes())?.map(|row| row.value());
-            if let Some((before, created, bytes, stored_bytes)) = row.filter(|row| row.0 < used.0) {
-                rows.insert(key.as_bytes(), (before.max(used.0), created, bytes, stored_bytes))?;
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Each payload, without its content, in the order of the keys.
-pub(super) fn payloads(db: &Database) -> Outcome<impl Iterator<Item = Outcome<PayloadInfo>>> {
-    let rows = db.begin_read()?.open_table(ROWS)?.range::<[u8; 16]>(..)?;
-    Ok(rows.map(|row| {
-        let (key, row) = row?;
-        let (used, created, bytes, stored_bytes) = row.value();
-        let key = PayloadKey::from_bytes(key.value());
-        Ok(PayloadInfo { key, bytes, stored_bytes, created: Time(created), used: Time(used) })
+/// Each payload, without its content, and its lifetime, in the order of the keys.
+pub(super) fn payloads(db: &Database) -> Outcome<impl Iterator<Item = Outcome<(PayloadInfo, Lifetime)>>> {
+    Ok(rows(db, of_kind(PAYLOAD))?.map(|row| {
+        let (name, Row { used, created, bytes, stored_bytes, is_chained, .. }) = row?;
+        let key = PayloadKey::from_bytes(name.id);
+        let lifetime = if is_chained { Lifetime::Chained } else { Lifetime::Usual };
+        Ok((PayloadInfo { key, bytes, stored_bytes, created, used }, lifetime))
     }))
 }
 
-/// All payloads with the longer lifetime.
-pub(super) fn chained(db: &Database) -> Outcome<HashSet<PayloadKey>> {
-    let chained = db.begin_read()?.open_table(CHAINED)?;
-    chained.iter()?.map(|row| Ok(PayloadKey::from_bytes(row?.0.value()))).collect()
-}
-
 /// Removes payloads, and remembers them as swept.
-pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Outcome<()> {
+pub(super) fn remove_payloads(db: &Database, keys: &[PayloadKey], now: Time) -> Outcome<()> {
     write(db, |transaction| {
-        let mut payloads = transaction.open_table(PAYLOADS)?;
-        let mut rows = transaction.open_table(ROWS)?;
-        let mut chained = transaction.open_table(CHAINED)?;
+        remove(transaction, keys.iter().map(|key| Name::of_payload(*key)))?;
         let mut swept = transaction.open_table(SWEPT)?;
         for key in keys {
-            payloads.remove(key.as_bytes())?;
-            rows.remove(key.as_bytes())?;
-            chained.remove(key.as_bytes())?;
             swept.insert(key.as_bytes(), now.0)?;
         }
         Ok(())

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use super::file::{self, OpenError, unwound};
 use super::others::{self, Quota};
-use super::tables::{self, NewPayload, Outcome};
+use super::tables::{self, NewValue, Outcome};
 use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
-use crate::payload::{ChainKey, Lifetime, PayloadKey};
-use crate::store::codec::Name;
+use crate::payload::{Lifetime, PayloadKey};
+use crate::store::codec::{INSPECTED, Name};
 use crate::store::engine_error::EngineError;
 use crate::store::time::Expiry;
-use crate::store::{Note, Op, StoreError, StoreErrorKind, StoreResult, Time};
+use crate::store::{Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
 mod maintenance;
@@ -29,7 +29,7 @@ pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 /// A job for the writer.
 pub(super) enum Job {
     /// Stores payloads, together with those of all such jobs in the queue.
-    Put { payloads: Vec<NewPayload>, reply: Reply<()> },
+    Put { payloads: Vec<NewValue>, reply: Reply<()> },
     /// Does something else, and replies.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
     /// Closes the store, and ends.
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// Stores the payloads, and those of all puts that are queued, except those that have no room.
-    fn put(&mut self, payloads: Vec<NewPayload>, reply: Reply<()>) {
+    fn put(&mut self, payloads: Vec<NewValue>, reply: Reply<()>) {
         let (mut all, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
         let (checked, mut next) = (self.check(), Some(Job::Put { payloads, reply }));
         while let Some(Job::Put { payloads, reply }) = next {
@@ -134,37 +134,34 @@ impl Writer {
         }
     }
 
-    pub(super) fn offer_summary(&mut self, beginning: ChainKey, frame: &[u8]) -> StoreResult<Option<Bytes>> {
+    pub(super) fn offer_summary(&mut self, new: &NewValue) -> StoreResult<Option<Bytes>> {
         self.check()?;
         if self.is_over(0) {
             return Err(self.full());
         }
-        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, frame, now))?;
+        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, new, now))?;
         if let Some(theirs) = theirs {
-            return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Some);
+            return self.shared.counts.value(new.name, theirs).map(Some);
         }
-        self.note_commit(frame.len(), 0);
+        self.note_commit(new.frame.len(), 0);
         Ok(None)
     }
 
-    pub(super) fn put_inspected(&mut self, id: &str, frame: &[u8], most: usize) -> StoreResult<()> {
+    pub(super) fn put_inspected(&mut self, new: &NewValue, id: &str, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, id, frame, now, quota))?;
-        self.note_commit(frame.len(), removed);
+        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, new, id, now, quota))?;
+        self.note_commit(new.frame.len(), removed);
         Ok(())
     }
 
-    pub(super) fn note(&mut self, note: &Note, keep: Duration) -> StoreResult<()> {
+    pub(super) fn note(&mut self, new: &NewValue, label: &[u8], keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| others::put_note(db, note, now.later(keep)))
+        self.attempt(Op::Put, |db, now| others::put_note(db, new, label, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
-        let quota = self.inspected_quota(most);
-        let removed = self.attempt(Op::Sweep, |db, _| others::trim_inspected(db, quota))?;
-        self.resize(0, removed);
-        Ok(())
+        self.trim(INSPECTED, self.inspected_quota(most)).map(drop)
     }
 
     /// The quota for `most` inspected requests.
@@ -187,19 +184,28 @@ impl Writer {
     /// Writes pending uses and closes the file.
     fn close(&mut self) -> StoreResult<()> {
         let is_open = self.shared.database.blocking_read().is_some();
-        let written = if is_open { self.write_uses().and_then(|()| self.sweep_summaries(Quota::NONE)) } else { Ok(0) };
+        let written = if is_open { self.write_uses().and_then(|()| self.write_summary_uses()) } else { Ok(()) };
         let database = self.shared.database.blocking_write().take();
         if database.is_some() {
             holder::remove(&self.shared.path);
         }
         // This unlocks the file.
         drop(database);
-        written.map(drop)
+        written
     }
 
     fn write_uses(&mut self) -> StoreResult<()> {
         let uses = self.shared.known.blocking_lock().take_unwritten();
-        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, &uses))
+        let uses = uses.iter().map(|(key, used)| (Name::of_payload(*key), *used));
+        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))
+    }
+
+    fn write_summary_uses(&mut self) -> StoreResult<()> {
+        let noted = self.shared.summaries_used.blocking_lock().clone();
+        let uses = noted.iter().map(|(beginning, used)| (Name::of_summary(*beginning), *used));
+        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))?;
+        self.shared.summaries_used.blocking_lock().retain(|beginning, used| noted.get(beginning) != Some(used));
+        Ok(())
     }
 }
 

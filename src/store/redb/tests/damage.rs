@@ -208,9 +208,12 @@ async fn a_damaged_note_is_counted_and_hides_no_other() {
     for n in 0..2 {
         store.note(note(n), Duration::from_hours(1)).await.unwrap();
     }
-    let wrong = Note { value: dense(0, 100), ..note(0) };
-    let until = Time(u64::MAX);
-    others::put_note(store.shared.database.read().await.as_ref().unwrap(), &wrong, until).unwrap();
+    let Note { kind, key, value } = note(0);
+    let new = NewValue::new(Name::of_note(kind, key), &value.into(), Lifetime::Usual);
+    let wrong = NewValue { frame: dense(0, 100).into(), ..new };
+    let database = store.shared.database.read().await;
+    others::put_note(database.as_ref().unwrap(), &wrong, &kind.name_of(key), Time(u64::MAX)).unwrap();
+    drop(database);
     assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note(1)]);
     assert_eq!(store.stats().await.unwrap().damaged, 1);
 }

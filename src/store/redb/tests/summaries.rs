@@ -32,22 +32,17 @@ fn the_least_recently_used_summaries_are_removed_first() {
     let path = folder.path().join("store.redb");
     let (db, _) = file::open(&path, &file::opener(&path), None).unwrap();
     for n in 0..5 {
-        others::offer_summary(
-            &db,
-            beginning(n),
-            &codec::encode(&Name::of_summary(beginning(n)), &dense(n, 100).into()),
-            Time(u64::from(n)),
-        )
-        .unwrap();
+        let new = NewValue::new(Name::of_summary(beginning(n)), &dense(n, 100).into(), Lifetime::Usual);
+        others::offer_summary(&db, &new, Time(u64::from(n))).unwrap();
     }
-    let uses = HashMap::from([(beginning(0), Time(9))]);
+    tables::write_uses(&db, [(Name::of_summary(beginning(0)), Time(9))]).unwrap();
     let quota = others::Quota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
-    assert_eq!(others::sweep_summaries(&db, &uses, quota).unwrap().0, 2);
+    assert_eq!(others::trim(&db, SUMMARY, quota).unwrap().0, 2);
     let mut left = Vec::new();
-    for summary in others::summaries(&db).unwrap() {
-        let summary = summary.unwrap();
-        left.push((summary.0, summary.1));
+    for summary in tables::rows(&db, tables::of_kind(SUMMARY)).unwrap() {
+        let (name, row) = summary.unwrap();
+        left.push((ChainKey::from_bytes(name.id), row.used));
     }
     assert_eq!(left, [(beginning(0), Time(9)), (beginning(3), Time(3)), (beginning(4), Time(4))]);
-    assert_eq!(others::summary(&db, beginning(1)).unwrap(), None);
+    assert_eq!(tables::get(&db, Name::of_summary(beginning(1))).unwrap(), None);
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ::redb::Error;
 
 use super::{Job, Writer};
-use crate::payload::Lifetime;
+use crate::store::codec::{NOTE, SUMMARY};
 use crate::store::redb::others::{self, Quota};
-use crate::store::redb::tables::NewPayload;
+use crate::store::redb::tables::{NewValue, Outcome};
 use crate::store::redb::{closed, failed, tables, whole};
 use crate::store::shares::{fair_level, note_full};
 use crate::store::time::Expiry;
@@ -71,10 +71,10 @@ impl Writer {
 
     /// Whether payloads are refused that come after so many bytes: while the store is full, those of callers who have more than
     /// their share; above the headroom, all. Those that are stored need no room.
-    pub(super) fn is_full_for(&mut self, payloads: &[NewPayload], bytes: usize) -> bool {
+    pub(super) fn is_full_for(&mut self, payloads: &[NewValue], bytes: usize) -> bool {
         let is_over = self.is_over(bytes);
-        let needs_room = |new: &&NewPayload| is_over || self.over_share.contains(&new.key.owner());
-        let keys: Vec<_> = payloads.iter().filter(needs_room).map(|new| new.key).collect();
+        let needs_room = |new: &&NewValue| is_over || self.over_share.contains(&new.key().owner());
+        let keys: Vec<_> = payloads.iter().filter(needs_room).map(NewValue::key).collect();
         let mut stored = || self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
         !keys.is_empty() && stored().is_ok_and(|stored| stored.len() < keys.len())
     }
@@ -111,12 +111,11 @@ impl Writer {
         self.stored_bytes = self.stored_bytes.map(|bytes| bytes.saturating_add(added).saturating_sub(removed));
     }
 
-    /// Writes noted uses of summaries, and removes those beyond the quota.
-    pub(super) fn sweep_summaries(&mut self, quota: Quota) -> StoreResult<u64> {
-        let uses = self.shared.summaries_used.blocking_lock().clone();
-        let (n_removed, bytes) = self.attempt(Op::Sweep, |db, _| others::sweep_summaries(db, &uses, quota))?;
-        self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
-        self.resize(0, bytes);
+    /// Removes what a kind has beyond the quota: how many.
+    pub(super) fn trim(&mut self, kind: u8, quota: Quota) -> StoreResult<u64> {
+        let (n_removed, bytes) = self.attempt(Op::Sweep, |db, _| others::trim(db, kind, quota))?;
+        // Notes do not count.
+        self.resize(0, if kind == NOTE { 0 } else { bytes });
         Ok(n_removed)
     }
 
@@ -143,8 +142,9 @@ impl Writer {
         self.last_sweep = Some(now);
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
         let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
-        let summaries = self.sweep_summaries(Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
-        self.attempt(Op::Sweep, |db, _| others::sweep_notes(db, oldest))?;
+        self.write_summary_uses()?;
+        let summaries = self.trim(SUMMARY, Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
+        self.trim(NOTE, Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest })?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
         self.trim_inspected(usize::MAX)?;
         for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {
@@ -172,22 +172,21 @@ impl Writer {
         let mut left = self.stored_bytes()?;
         let now = self.shared.clock.now();
         let crowded = left > most;
-        let may_go =
-            |entry: &Result<PayloadInfo, Error>| entry.as_ref().map_or(true, |entry| crowded || entry.used < oldest);
-        let (mut entries, chained) = self.attempt(Op::Sweep, |db, _| {
-            let entries = tables::payloads(db)?.filter(may_go).collect::<Result<Vec<_>, _>>()?;
-            Ok((entries, tables::chained(db)?))
-        })?;
+        let may_go = |entry: &Outcome<(PayloadInfo, _)>| {
+            entry.as_ref().map_or(true, |(entry, _)| crowded || entry.used < oldest)
+        };
+        let mut entries =
+            self.attempt(Op::Sweep, |db, _| tables::payloads(db)?.filter(may_go).collect::<Outcome<Vec<_>>>())?;
         {
             let known = self.shared.known.blocking_lock();
-            for entry in &mut entries {
+            for (entry, _) in &mut entries {
                 entry.used = known.last_use(entry.key).unwrap_or_default().max(entry.used);
             }
         }
         let settings = &self.shared.settings;
-        let candidate = |entry: PayloadInfo| {
-            let lifetime = if chained.contains(&entry.key) { Lifetime::Chained } else { Lifetime::Usual };
-            Candidate { due: entry.used.later(settings.extra_time(lifetime)), entry }
+        let candidate = |(entry, lifetime): (PayloadInfo, _)| Candidate {
+            due: entry.used.later(settings.extra_time(lifetime)),
+            entry,
         };
         let mut candidates: Vec<_> = entries.into_iter().map(candidate).collect();
         candidates.sort_unstable_by_key(|candidate| (candidate.due, candidate.entry.key));
@@ -212,7 +211,7 @@ impl Writer {
             candidates
         };
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
-        self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
+        self.attempt(Op::Sweep, |db, now| tables::remove_payloads(db, &keys, now))?;
         let stored_bytes = candidates.iter().map(|candidate| candidate.entry.stored_bytes);
         let bytes = stored_bytes.fold(0, u64::saturating_add);
         let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
