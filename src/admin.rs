@@ -1,7 +1,7 @@
 //! The paths below `/abridge/`, which abridge answers itself: who may use them, recalls, events, the MCP server and the page.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
@@ -38,6 +38,15 @@ pub(crate) fn only_get() -> Response<Full<Bytes>> {
 pub(crate) fn with<B>(mut answer: Response<B>, name: HeaderName, value: &'static str) -> Response<B> {
     answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
+}
+
+/// Sets the fields that have a value.
+pub(crate) fn set_fields<const N: usize>(headers: &mut HeaderMap, fields: [(HeaderName, Option<String>); N]) {
+    for (name, value) in fields {
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// An answer of JSON, which is not cached.

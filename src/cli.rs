@@ -14,10 +14,9 @@ use crate::config::{Config, ConfigError, Environment, Flags, MissingError, Sourc
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
-use crate::server::tls::TlsError;
+use crate::setup_error::SetupError;
 use crate::store::{OpenError, StoreError, engine};
 use crate::template::section;
-use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
 pub mod client;
@@ -285,8 +284,7 @@ impl Exit {
             return Self::NoInput;
         }
         // Files, proxies and engines that the settings name and that cannot be used.
-        if error.is::<TlsError>()
-            || error.is::<ConnectorError>()
+        if error.is::<SetupError>()
             || error.is::<MissingError>()
             || matches!(error.downcast_ref(), Some(ManualSummaryError::Disabled | ManualSummaryError::NoStore))
         {

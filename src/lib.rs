@@ -62,6 +62,7 @@ pub mod relay;
 pub mod replay;
 pub mod roots;
 pub mod server;
+pub mod setup_error;
 pub mod simulate;
 pub mod span;
 pub mod store;

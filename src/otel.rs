@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::units::Fraction;
-use crate::upstream::connect::ConnectorError;
 use crate::upstream::target::BaseUrl;
 
 #[cfg(not(feature = "otel"))]
@@ -31,18 +30,4 @@ pub struct Settings {
     /// The share of requests that get a trace, more than 0 and at most 1. For a request with a `traceparent`, that decides.
     #[default(Fraction::ONE)]
     pub sample: Fraction,
-}
-
-/// Why traces and metrics cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum OtelError {
-    /// The HTTP client could not be set up.
-    #[error(transparent)]
-    Connector(#[from] ConnectorError),
-    /// The exporter could not be set up.
-    #[error("{0}")]
-    Exporter(String),
-    /// The feature is not built in.
-    #[error("this abridge was built without OpenTelemetry; remove the setting, or build it with `--features otel`")]
-    NotBuiltIn,
 }

@@ -200,6 +200,9 @@ pub enum ReadError {
     /// A file is not valid JSON of its kind.
     #[error("{0}")]
     Json(&'static str, #[source] serde_json::Error),
+    /// `policy.toml` has no settings.
+    #[error("policy.toml")]
+    Policy(#[source] toml::de::Error),
 }
 
 /// The content of `summary.json`.

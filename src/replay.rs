@@ -100,17 +100,6 @@ pub struct Totals {
     pub unreadable: usize,
 }
 
-/// Why an exchange cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// The folder is not a recorded exchange.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The `policy.toml` of the folder is invalid.
-    #[error("policy.toml")]
-    Policy(#[source] toml::de::Error),
-}
-
 // === impl Replay ===
 
 impl Replay {
@@ -162,7 +151,7 @@ impl Difference {
 
 impl ReplayPolicy {
     /// Plans and splices one exchange as the server would now.
-    pub fn rewrite(&self, exchange: &Exchange) -> Result<Rewritten, ReplayError> {
+    pub fn rewrite(&self, exchange: &Exchange) -> Result<Rewritten, ReadError> {
         match (self, &exchange.policy) {
             (Self::Fallback(_), Some(text)) => Ok(rewrite(&Routes::only(planner_from_toml(text)?), exchange)),
             (Self::Explicit(planners) | Self::Fallback(planners), _) => Ok(rewrite(planners, exchange)),
@@ -182,8 +171,8 @@ pub struct Rewritten {
 // === helpers ===
 
 /// The planner for the text of a `policy.toml`.
-pub fn planner_from_toml(text: &str) -> Result<Planner, ReplayError> {
-    toml::from_str(text).map(Planner::new).map_err(ReplayError::Policy)
+pub fn planner_from_toml(text: &str) -> Result<Planner, ReadError> {
+    toml::from_str(text).map(Planner::new).map_err(ReadError::Policy)
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and
@@ -218,7 +207,7 @@ fn replay_all(dir: &Path, policy: &ReplayPolicy) -> Vec<ReplayedExchange> {
 }
 
 fn replay_one(dir: &Path, policy: &ReplayPolicy) -> ReplayedExchange {
-    let replayed = Exchange::read(dir).map_err(ReplayError::from);
+    let replayed = Exchange::read(dir);
     let replayed = replayed.and_then(|exchange| policy.rewrite(&exchange).map(|now| (exchange, now)));
     let (exchange, now) = match replayed {
         Ok(both) => both,

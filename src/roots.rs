@@ -5,32 +5,10 @@ use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Why TLS could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum RootsError {
-    /// A file with roots could not be read, or holds none.
-    #[error("no certificate could be read from {}", path.display())]
-    File {
-        /// The file.
-        path: Box<Path>,
-        /// The cause; `None` if the file holds no certificate.
-        source: Option<pem::Error>,
-    },
-    /// A certificate is not valid.
-    #[error("a certificate in {} is not valid", path.display())]
-    Invalid {
-        /// The file.
-        path: Box<Path>,
-        /// The cause.
-        source: rustls::Error,
-    },
-    /// The TLS library rejected its default configuration.
-    #[error("TLS could not be set up")]
-    Tls(#[source] rustls::Error),
-}
+use crate::setup_error::SetupError;
 
 /// The system's roots, which may be none.
 pub fn of_system() -> RootCertStore {
@@ -49,22 +27,23 @@ pub fn of_system_or_mozilla() -> RootCertStore {
 }
 
 /// TLS with these roots and those of a file.
-pub fn tls_with(mut roots: RootCertStore, ca_file: Option<&Path>) -> Result<ClientConfig, RootsError> {
+pub fn tls_with(mut roots: RootCertStore, ca_file: Option<&Path>) -> Result<ClientConfig, SetupError> {
     if let Some(path) = ca_file {
-        let unreadable = |source| RootsError::File { path: path.into(), source };
-        let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
-            .and_then(Iterator::collect)
-            .map_err(|source| unreadable(Some(source)))?;
+        let path_shown = path.display();
+        let unreadable = format!("no certificate could be read from {path_shown}");
+        let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let certificates = certificates.map_err(|error| SetupError::because(&unreadable, error))?;
         if certificates.is_empty() {
-            return Err(unreadable(None));
+            return Err(SetupError::new(unreadable));
         }
         for certificate in certificates {
-            roots.add(certificate).map_err(|source| RootsError::Invalid { path: path.into(), source })?;
+            let invalid = |error| SetupError::because(format!("a certificate in {path_shown} is not valid"), error);
+            roots.add(certificate).map_err(invalid)?;
         }
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(RootsError::Tls)?
+        .map_err(|error| SetupError::because("TLS could not be set up", error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(config)

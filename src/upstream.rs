@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyError, RequestBody, UploadProgress};
 use crate::platform::{DescriptorLimit, files, process, since_1970};
+use crate::setup_error::SetupError;
 use crate::units::Period;
 
 pub mod connect;
@@ -29,7 +30,7 @@ pub mod routes;
 mod sigv4;
 pub mod target;
 
-use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, TunnelError};
+use connect::{ConnectTimeout, Connector, Proxies, TunnelError};
 use sigv4::Signer;
 use smart_default::SmartDefault;
 use target::{BaseUrl, TargetError};
@@ -201,7 +202,7 @@ impl Upstream {
     /// # Errors
     ///
     /// As [`Connector::new`].
-    pub fn new(settings: &Settings, proxies: &Proxies, key: Option<http::HeaderValue>) -> Result<Self, ConnectorError> {
+    pub fn new(settings: &Settings, proxies: &Proxies, key: Option<http::HeaderValue>) -> Result<Self, SetupError> {
         let base = settings.url.uri();
         let within = settings.connect_timeout.0;
         let (connector, proxy) = Connector::new(base, settings.http, within, settings.ca_file.as_deref(), proxies)?;
@@ -222,7 +223,7 @@ impl Upstream {
         let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
         match (key, settings.api_key_header) {
             (Some(key), KeyHeader::AwsSigV4) => {
-                signer = Some(Arc::new(Signer::new(&key, settings.url.host_field().ok_or(sigv4::InvalidAwsKey)?)?));
+                signer = Some(Arc::new(Signer::new(&key, settings.url.host_field())?));
             }
             (Some(key), field) => drop(headers.insert(field.name(), key)),
             (None, _) => {}

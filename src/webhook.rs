@@ -12,8 +12,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, Delivery, Events, Subscription, WebhookUrl};
+use crate::setup_error::SetupError;
 use crate::upstream::Upstream;
-use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::connect::Proxies;
 use crate::upstream::post::{PostError, json_post, post_client, send_post};
 
 /// Posts events to a URL.
@@ -44,11 +45,7 @@ const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(500), Duration::from_
 
 impl Webhook {
     /// Creates the webhook of the settings, if they have one. It receives events from now on.
-    pub fn new(
-        settings: &events::Settings,
-        events: &Events,
-        proxies: &Proxies,
-    ) -> Result<Option<Self>, ConnectorError> {
+    pub fn new(settings: &events::Settings, events: &Events, proxies: &Proxies) -> Result<Option<Self>, SetupError> {
         let Some(url) = settings.webhook.clone() else { return Ok(None) };
         let within = settings.webhook_timeout;
         let client = post_client(&url, within, proxies)?;

@@ -22,7 +22,7 @@ mod supply;
 /// What may know what: a module knows those of lower floors, and on its own floor nothing but its own family, which is
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 16] = [
-    &["held", "language", "local_address", "names", "raw", "span", "template", "units", "wildcard"],
+    &["held", "language", "local_address", "names", "raw", "setup_error", "span", "template", "units", "wildcard"],
     &["payload"],
     &["conversation", "handler", "recall", "string_index", "summary", "tokens"],
     &["dialect", "plan"],

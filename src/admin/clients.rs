@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
+use crate::setup_error::SetupError;
+
 /// `[clients]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,35 +46,11 @@ pub struct Client {
 /// A hash of a token or of a certificate.
 pub type Sha256 = [u8; 32];
 
-/// A client's name is not a name, or its hash is not a hash.
-#[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ClientsError {
-    /// The name of a client.
-    #[error("{0:?} is not the name of a client; allowed: up to 64 letters, digits, `-`, `_`, `.` and `@`")]
-    Name(String),
-    /// The hash of a client's token. It is not shown: the user may have written the token itself.
-    #[error(
-        "the hash of client {0:?} is not a SHA-256; allowed: 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints"
-    )]
-    Hash(String),
-    /// Two clients with the same hash.
-    #[error("clients {0:?} and {1:?} have the same hash; allowed: a token of its own for each client")]
-    Twice(String, String),
-    /// A line of the file.
-    #[error("{}:{line}: a line has a name, a blank and a SHA-256", path.display())]
-    Line {
-        /// The file.
-        path: Box<Path>,
-        /// The number of the line.
-        line: usize,
-    },
-}
-
 // === impl Clients ===
 
 impl Clients {
     /// The clients of the settings; `file` is the text of [`Settings::file`].
-    pub fn new(settings: &Settings, file: &str) -> Result<Self, ClientsError> {
+    pub fn new(settings: &Settings, file: &str) -> Result<Self, SetupError> {
         let mut clients = Self::default();
         for (name, hash) in &settings.tokens {
             clients.add(name, hash)?;
@@ -82,23 +60,33 @@ impl Clients {
         {
             let mut words = line.split_whitespace();
             let (Some(name), Some(hash), None) = (words.next(), words.next(), words.next()) else {
-                return Err(ClientsError::Line { path: path.into(), line: n + 1 });
+                let (path, line) = (path.display(), n + 1);
+                return Err(SetupError::new(format_args!("{path}:{line}: a line has a name, a blank and a SHA-256")));
             };
             clients.add(name, hash)?;
         }
         Ok(clients)
     }
 
-    fn add(&mut self, name: &str, hash: &str) -> Result<(), ClientsError> {
+    fn add(&mut self, name: &str, hash: &str) -> Result<(), SetupError> {
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name_byte) {
-            return Err(ClientsError::Name(name.to_owned()));
+            let allowed = "up to 64 letters, digits, `-`, `_`, `.` and `@`";
+            return Err(SetupError::new(format_args!("{name:?} is not the name of a client; allowed: {allowed}")));
         }
         // It has the form of a hash of blake3, which reads hexadecimal digits.
-        let Ok(digest) = blake3::Hash::from_hex(hash) else { return Err(ClientsError::Hash(name.to_owned())) };
+        let digest = blake3::Hash::from_hex(hash).map_err(|_| {
+            // The user may have written the token itself.
+            let allowed = "64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints";
+            SetupError::new(format_args!("the hash of client {name:?} is not a SHA-256; allowed: {allowed}"))
+        })?;
         let client = Arc::new(Client { name: name.to_owned(), requests: AtomicU64::new(0) });
-        match self.0.insert(*digest.as_bytes(), client) {
-            Some(other) => Err(ClientsError::Twice(other.name.clone(), name.to_owned())),
+        match self.0.insert(*digest.as_bytes(), client).as_deref() {
+            Some(Client { name: other, .. }) => {
+                let allowed = "a token of its own for each client";
+                let what = format_args!("clients {other:?} and {name:?} have the same hash; allowed: {allowed}");
+                Err(SetupError::new(what))
+            }
             None => Ok(()),
         }
     }
@@ -173,18 +161,20 @@ mod tests {
 
     #[test]
     fn what_is_no_client_is_an_error_that_does_not_show_it() {
+        let error = |settings: &Settings, file: &str| Clients::new(settings, file).unwrap_err().to_string();
         let long = "x".repeat(65);
         for name in ["", "a b", "a\u{1b}", "é", &long] {
-            assert_eq!(Clients::new(&settings(&[(name, ABC)]), "").unwrap_err(), ClientsError::Name(name.to_owned()));
+            let error = error(&settings(&[(name, ABC)]), "");
+            assert!(error.starts_with(&format!("{name:?} is not the name of a client; ")), "{error}");
         }
         for hash in ["", "abc", ABC.split_at(1).1, &format!("{ABC}0"), &ABC.replace('b', "x")] {
-            let error = Clients::new(&settings(&[("alice", hash)]), "").unwrap_err();
-            assert_eq!(error, ClientsError::Hash("alice".to_owned()));
-            assert!(hash.is_empty() || !error.to_string().contains(hash));
+            let error = error(&settings(&[("alice", hash)]), "");
+            assert!(error.starts_with("the hash of client \"alice\" is not a SHA-256; "), "{error}");
+            assert!(hash.is_empty() || !error.contains(hash));
         }
-        assert!(matches!(Clients::new(&settings(&[]), "a b c"), Err(ClientsError::Line { line: 1, .. })));
-        assert!(matches!(Clients::new(&settings(&[]), "#\nalice"), Err(ClientsError::Line { line: 2, .. })));
-        let twice = Clients::new(&settings(&[("alice", ABC)]), &format!("bob {ABC}")).unwrap_err();
-        assert_eq!(twice, ClientsError::Twice("alice".to_owned(), "bob".to_owned()));
+        assert!(error(&settings(&[]), "a b c").starts_with(":1: a line has"));
+        assert!(error(&settings(&[]), "#\nalice").starts_with(":2: a line has"));
+        let twice = error(&settings(&[("alice", ABC)]), &format!("bob {ABC}"));
+        assert!(twice.starts_with("clients \"alice\" and \"bob\" have the same hash; "), "{twice}");
     }
 }

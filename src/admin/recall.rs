@@ -43,7 +43,7 @@ use http_body_util::Full;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{text, with};
+use super::{set_fields, text, with};
 use crate::body::{Budget, Lease};
 use crate::metrics::Tally;
 use crate::payload::{Keys, MediaType, Payload, PayloadKey};
@@ -339,11 +339,7 @@ impl Recalled {
         let range = range.map(|range| format!("{}-{}", range.start, range.end));
         let [size, lines, matches] = [Some(size), lines, matches].map(|n| Some(n?.to_string()));
         let fields = [(CONTENT_DISPOSITION, file), (SIZE, size), (LINES, lines), (MATCHES, matches), (RANGE, range)];
-        for (name, value) in fields {
-            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-                headers.insert(name, value);
-            }
-        }
+        set_fields(headers, fields);
         response
     }
 }

@@ -25,7 +25,7 @@ use crate::payload::{ChainKey, PayloadKey, Place};
 mod client;
 
 use client::HandlerClient;
-pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
+pub use client::{HandlerClients, HandlerUrl, HandlerUrlError};
 
 /// The known answers, and what is known of the handlers. There is one instance per process.
 #[derive(Debug)]

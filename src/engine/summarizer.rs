@@ -33,7 +33,7 @@ mod endpoints;
 mod stream;
 mod task;
 
-pub use endpoints::{EndpointError, Endpoints};
+pub use endpoints::Endpoints;
 use task::SummaryTask;
 
 /// The request that a summary is made for.

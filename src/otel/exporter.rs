@@ -21,11 +21,12 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
 
-use super::{OtelError, Settings};
+use super::Settings;
 use crate::body::RequestBody;
 use crate::dialect::AnswerEnd;
 use crate::history::{Entry, Outcome};
 use crate::metrics::{answer_times, token_counts};
+use crate::setup_error::SetupError;
 use crate::upstream::connect::Proxies;
 use crate::upstream::post::{PostError, send_post};
 use crate::upstream::{self, Upstream};
@@ -44,14 +45,14 @@ struct Inner {
 
 impl Exporter {
     /// Creates the exporter of the settings, if they name a collector; it must be called on the server's runtime.
-    pub fn new(settings: &Settings, proxies: &Proxies) -> Result<Option<Self>, OtelError> {
+    pub fn new(settings: &Settings, proxies: &Proxies) -> Result<Option<Self>, SetupError> {
         let Some(endpoint) = &settings.endpoint else { return Ok(None) };
         let collector = upstream::Settings { url: endpoint.clone(), ..upstream::Settings::default() };
         let client = Upstream::new(&collector, proxies, None)?;
         let client = CollectorClient { client, is_failing: Arc::default(), runtime: Handle::current() };
         let base = endpoint.uri().to_string();
         let below = |path: &str| format!("{}{path}", base.trim_end_matches('/'));
-        let failed = |error: opentelemetry_otlp::ExporterBuildError| OtelError::Exporter(error.to_string());
+        let failed = |error: opentelemetry_otlp::ExporterBuildError| SetupError::new(error);
         let spans = SpanExporter::builder()
             .with_http()
             .with_http_client(client.clone())

@@ -4,8 +4,9 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 
-use super::{OtelError, Settings};
+use super::Settings;
 use crate::history::Entry;
+use crate::setup_error::SetupError;
 use crate::upstream::connect::Proxies;
 
 /// Sends traces and metrics.
@@ -18,8 +19,10 @@ pub struct RequestTrace(());
 
 impl Exporter {
     /// Refuses settings with an endpoint, so there is never an exporter.
-    pub fn new(settings: &Settings, _: &Proxies) -> Result<Option<Self>, OtelError> {
-        if settings.endpoint.is_some() { Err(OtelError::NotBuiltIn) } else { Ok(None) }
+    pub fn new(settings: &Settings, _: &Proxies) -> Result<Option<Self>, SetupError> {
+        let what =
+            "this abridge was built without OpenTelemetry; remove the setting, or build it with `--features otel`";
+        if settings.endpoint.is_some() { Err(SetupError::new(what)) } else { Ok(None) }
     }
 
     /// Begins the trace of a request.

@@ -18,6 +18,7 @@ use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
 use super::send::Tunnel;
 use super::{OwnAnswer, Proxy, RequestId};
+use crate::admin::set_fields;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, WaitCause};
 use crate::metrics::StreamGuard;
@@ -350,7 +351,7 @@ impl EditState {
             (TOKENS, report.and_then(tokens)),
             (DRY_RUN, self.dry_run.then(|| "true".to_owned())),
         ];
-        headers::set(headers, fields);
+        set_fields(headers, fields);
     }
 }
 

@@ -112,15 +112,6 @@ pub(super) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-/// Sets the fields that have a value.
-pub(super) fn set<const N: usize>(headers: &mut HeaderMap, fields: [(HeaderName, Option<String>); N]) {
-    for (name, value) in fields {
-        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            headers.insert(name, value);
-        }
-    }
-}
-
 /// Sets the length of a body in memory.
 pub(super) fn set_length(headers: &mut HeaderMap, length: usize) {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -30,8 +30,8 @@ use serde_json::value::RawValue;
 
 use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
 use super::request::{Purpose, ReadRequest};
-use super::{ClientRequest, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers};
-use crate::admin::{REWRITE, SUMMARIZE};
+use super::{ClientRequest, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body};
+use crate::admin::{REWRITE, SUMMARIZE, set_fields};
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
@@ -151,7 +151,7 @@ pub(super) fn answer(
         (EDITS, report.map(exchange::counts).filter(|edits| !edits.is_empty())),
         (TOKENS, report.and_then(exchange::tokens)),
     ];
-    headers::set(response.headers_mut(), fields);
+    set_fields(response.headers_mut(), fields);
     response
 }
 

@@ -16,7 +16,6 @@ use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
-use crate::tokens::prices::PriceList;
 
 /// Caches the statistics of the store, which reads all its rows for them.
 #[derive(Debug)]
@@ -244,9 +243,7 @@ impl Proxy {
         let live = self.live();
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
-        let host = destination.upstream.base.uri().host().unwrap_or_default();
-        let settings = &destination.usual.rules.planner.settings;
-        let prices = PriceList::new(&settings.prices, &settings.models, host);
+        let prices = &destination.usual.rules.planner.rates.prices;
         let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
     }

@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::setup_error::SetupError;
+
 /// `[tls]` of `proxy.toml`: both files, or no TLS. The two may come from different sources, the file and the environment,
 /// so `Config::load` checks that neither is missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -41,40 +43,16 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
-/// Why a certificate cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file could not be read, or is not PEM.
-    #[error("{} could not be read", path.display())]
-    File {
-        /// The file.
-        path: Box<Path>,
-        /// The cause.
-        source: pem::Error,
-    },
-    /// The file holds no certificate.
-    #[error("{} holds no certificate", .0.display())]
-    Empty(Box<Path>),
-    /// Certificate and key do not match, or are not supported.
-    #[error("the certificate in {} cannot be used with this key", path.display())]
-    Unusable {
-        /// The certificate's file.
-        path: Box<Path>,
-        /// The cause.
-        source: rustls::Error,
-    },
-}
-
 // === impl Acceptor ===
 
 impl Acceptor {
     /// Reads certificate and key.
-    pub fn new(settings: &Settings) -> Result<Self, TlsError> {
+    pub fn new(settings: &Settings) -> Result<Self, SetupError> {
         server_config(settings).map(|config| Self(Arc::new(ArcSwap::from_pointee(config))))
     }
 
     /// Reads them again. If that fails, the old ones stay in use.
-    pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
+    pub fn reload(&self, settings: &Settings) -> Result<(), SetupError> {
         server_config(settings).map(|config| self.0.store(Arc::new(config)))
     }
 
@@ -84,36 +62,39 @@ impl Acceptor {
     }
 }
 
-fn server_config(settings: &Settings) -> Result<ServerConfig, TlsError> {
+fn server_config(settings: &Settings) -> Result<ServerConfig, SetupError> {
     let unreadable = |path: &Path| {
-        let path = path.into();
-        move |source| TlsError::File { path, source }
+        let what = format!("{} could not be read", path.display());
+        move |error: pem::Error| SetupError::because(what, error)
     };
+    let unusable = |path: &Path| {
+        let what = format!("the certificate in {} cannot be used with this key", path.display());
+        move |error: rustls::Error| SetupError::because(what, error)
+    };
+    let empty = |path: &Path| SetupError::new(format_args!("{} holds no certificate", path.display()));
     let chain: Vec<_> = CertificateDer::pem_file_iter(&settings.cert)
         .and_then(Iterator::collect)
         .map_err(unreadable(&settings.cert))?;
     if chain.is_empty() {
-        return Err(TlsError::Empty(settings.cert.as_path().into()));
+        return Err(empty(&settings.cert));
     }
     let key = PrivateKeyDer::from_pem_file(&settings.key).map_err(unreadable(&settings.key))?;
-    let unusable = |source| TlsError::Unusable { path: settings.cert.as_path().into(), source };
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(unusable)?;
+        .map_err(unusable(&settings.cert))?;
     let builder = match &settings.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for root in CertificateDer::pem_file_iter(path).map_err(unreadable(path))? {
-                let unusable = |source| TlsError::Unusable { path: path.as_path().into(), source };
-                roots.add(root.map_err(unreadable(path))?).map_err(unusable)?;
+                roots.add(root.map_err(unreadable(path))?).map_err(unusable(path))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|_| TlsError::Empty(path.as_path().into()))?)
+            builder.with_client_cert_verifier(verifier.map_err(|_| empty(path))?)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(unusable(&settings.cert))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::StoreErrorKind;
-use crate::roots::RootsError;
+use crate::setup_error::SetupError;
 use crate::units::Period;
 
 /// Why an engine could not be used.
@@ -104,7 +104,7 @@ pub enum OpenError {
     Url(#[from] UrlError),
     /// TLS could not be set up.
     #[error("TLS to the store could not be set up; store.ca_file names certificates")]
-    Tls(#[from] RootsError),
+    Tls(#[from] SetupError),
     /// The engine could not be used.
     #[error("the store cannot be opened")]
     Engine(#[from] EngineError),

@@ -21,7 +21,8 @@ use tower_service::Service;
 
 use super::HttpVersion;
 use crate::gather_writes::GatherWrites;
-use crate::roots::{self, RootsError};
+use crate::roots;
+use crate::setup_error::SetupError;
 
 /// The proxies that the environment names, as curl reads them. Their URLs may hold passwords and are not printed.
 #[derive(Clone, Default, derive_more::Debug, Eq, PartialEq)]
@@ -35,23 +36,6 @@ pub struct Proxies {
     pub https: Option<String>,
     /// `NO_PROXY`.
     pub no: Option<String>,
-}
-
-/// Why no connector could be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectorError {
-    /// The scheme of the proxy is not supported.
-    #[error("the proxy {0} is not supported; allowed are http:// and socks5://")]
-    Proxy(Uri),
-    /// TLS could not be set up.
-    #[error(transparent)]
-    Roots(#[from] RootsError),
-    /// The key cannot sign requests.
-    #[error(transparent)]
-    Key(#[from] super::sigv4::InvalidAwsKey),
-    /// The URL cannot be used.
-    #[error(transparent)]
-    Url(#[from] super::target::BaseUrlError),
 }
 
 /// A connection, perhaps without its TLS.
@@ -106,7 +90,7 @@ impl Connector {
         within: Duration,
         ca_file: Option<&Path>,
         proxies: &Proxies,
-    ) -> Result<(Self, Option<Intercept>), ConnectorError> {
+    ) -> Result<(Self, Option<Intercept>), SetupError> {
         let mut dial = HttpConnector::new();
         dial.enforce_http(false);
         dial.set_nodelay(true);
@@ -167,7 +151,7 @@ impl Dialer {
         }))
     }
 
-    fn via(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, ConnectorError> {
+    fn via(proxy: &Intercept, base: &Uri, dial: HttpConnector) -> Result<Self, SetupError> {
         let uri = proxy.uri();
         match (uri.scheme_str(), base.scheme_str()) {
             (Some("socks5" | "socks5h"), _) => {
@@ -189,7 +173,10 @@ impl Dialer {
             }
             // Requests in absolute form, for plain HTTP through an HTTP proxy.
             (Some("http"), _) => Ok(Self::new(dial, Some(uri.clone()), GatherWrites::to_proxy)),
-            _ => Err(ConnectorError::Proxy(uri.clone())),
+            _ => {
+                let what = format_args!("the proxy {uri} is not supported; allowed are http:// and socks5://");
+                Err(SetupError::new(what))
+            }
         }
     }
 }

@@ -7,10 +7,12 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use tokio::time::timeout;
 
-use super::connect::{ConnectorError, Proxies};
+use super::connect::Proxies;
+use super::target::BaseUrlError;
 use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind};
 use crate::body::{self, RequestBody};
 use crate::events::WebhookUrl;
+use crate::setup_error::SetupError;
 use crate::units::Period;
 
 /// Why a post has no answer.
@@ -29,8 +31,12 @@ pub enum PostError {
 const MAX_DISCARD: Duration = Duration::from_secs(1);
 
 /// The client for posts to one URL.
-pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, ConnectorError> {
-    let settings = Settings { url: url.origin().parse()?, connect_timeout, ..Settings::default() };
+pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, SetupError> {
+    let settings = Settings {
+        url: url.origin().parse().map_err(|error: BaseUrlError| SetupError::new(error))?,
+        connect_timeout,
+        ..Settings::default()
+    };
     Upstream::new(&settings, proxies, None)
 }
 

@@ -13,6 +13,7 @@ use ring::hmac::{self, HMAC_SHA256};
 use zeroize::Zeroizing;
 
 use crate::body::RequestBody;
+use crate::setup_error::SetupError;
 use crate::units::utc_timestamp;
 
 /// Signs requests with the key of an AWS account.
@@ -27,10 +28,9 @@ pub(super) struct Signer {
     region: String,
 }
 
-/// A key that is not of the form of AWS.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the key is not of the form ACCESS_KEY_ID:SECRET_ACCESS_KEY or ACCESS_KEY_ID:SECRET_ACCESS_KEY:SESSION_TOKEN")]
-pub struct InvalidAwsKey;
+/// What is wrong with a key that is not of the form of AWS.
+const INVALID: &str =
+    "the key is not of the form ACCESS_KEY_ID:SECRET_ACCESS_KEY or ACCESS_KEY_ID:SECRET_ACCESS_KEY:SESSION_TOKEN";
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -45,11 +45,13 @@ const PATH_ENCODE_SET: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').rem
 
 impl Signer {
     /// A signer with the key `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, or with `:SESSION_TOKEN` after it.
-    pub(super) fn new(key: &HeaderValue, host: HeaderValue) -> Result<Self, InvalidAwsKey> {
-        let mut parts = key.to_str().map_err(|_| InvalidAwsKey)?.splitn(3, ':');
+    pub(super) fn new(key: &HeaderValue, host: Option<HeaderValue>) -> Result<Self, SetupError> {
+        let invalid = || SetupError::new(INVALID);
+        let host = host.ok_or_else(invalid)?;
+        let mut parts = key.to_str().map_err(|_| invalid())?.splitn(3, ':');
         let mut part = || parts.next().filter(|part| !part.is_empty());
-        let (id, secret, token) = (part().ok_or(InvalidAwsKey)?, part().ok_or(InvalidAwsKey)?, part());
-        let labels = host.to_str().map_err(|_| InvalidAwsKey)?.split('.');
+        let (id, secret, token) = (part().ok_or_else(invalid)?, part().ok_or_else(invalid)?, part());
+        let labels = host.to_str().map_err(|_| invalid())?.split('.');
         let region = labels.skip_while(|label| !label.starts_with(SERVICE)).nth(1).unwrap_or(DEFAULT_REGION).to_owned();
         Ok(Self {
             id: id.to_owned(),
@@ -154,8 +156,8 @@ mod tests {
     /// 2026-11-28 23:59:58.
     const NOW: u64 = 1_795_910_398;
 
-    fn signer(key: &str, host: &'static str) -> Result<Signer, InvalidAwsKey> {
-        Signer::new(&HeaderValue::from_str(key).unwrap(), HeaderValue::from_static(host))
+    fn signer(key: &str, host: &'static str) -> Result<Signer, SetupError> {
+        Signer::new(&HeaderValue::from_str(key).unwrap(), HeaderValue::from_static(host).into())
     }
 
     /// The signatures are those of botocore 1.44.8.

@@ -19,8 +19,9 @@ use crate::body::RequestBody;
 use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
 use crate::platform::sockets;
+use crate::setup_error::SetupError;
 use crate::upstream::Upstream;
-use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::connect::Proxies;
 use crate::upstream::post::{json_post, post_client};
 
 /// Where a handler is.
@@ -60,17 +61,6 @@ enum Target {
     Unix(PathBuf),
 }
 
-/// Why a handler cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum HandlerError {
-    /// Its address is not one.
-    #[error(transparent)]
-    Address(#[from] HandlerUrlError),
-    /// No connection to it can be set up.
-    #[error(transparent)]
-    Client(#[from] ConnectorError),
-}
-
 // === impl HandlerUrl ===
 
 impl FromStr for HandlerUrl {
@@ -97,7 +87,7 @@ impl HandlerClients {
         settings: &Settings,
         proxies: &Proxies,
         key: impl Fn(&str) -> Option<HeaderValue>,
-    ) -> Result<Self, HandlerError> {
+    ) -> Result<Self, SetupError> {
         let client =
             |(name, handler): (&String, &Handler)| Ok((name.clone(), HandlerClient::new(handler, proxies, key(name))?));
         settings.iter().map(client).collect::<Result<_, _>>().map(Self)
@@ -117,8 +107,8 @@ impl HandlerClients {
 // === impl HandlerClient ===
 
 impl HandlerClient {
-    fn new(handler: &Handler, proxies: &Proxies, key: Option<HeaderValue>) -> Result<Self, HandlerError> {
-        let target = match handler.url.parse()? {
+    fn new(handler: &Handler, proxies: &Proxies, key: Option<HeaderValue>) -> Result<Self, SetupError> {
+        let target = match handler.url.parse().map_err(|error: HandlerUrlError| SetupError::new(error))? {
             HandlerUrl::Unix(path) => Target::Unix(path),
             HandlerUrl::Http(url) => {
                 Target::Http(Box::new(post_client(&url, handler.timeout, proxies)?), url.uri().clone())

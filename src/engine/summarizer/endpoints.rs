@@ -14,8 +14,9 @@ use crate::dialect::Dialect;
 use crate::edit::Language;
 use crate::edit::summarize::{self, PromptMode, fit, instruction};
 use crate::events::Phase;
+use crate::setup_error::SetupError;
 use crate::summary::{Prompt, SummaryInput};
-use crate::upstream::connect::{ConnectorError, Proxies};
+use crate::upstream::connect::Proxies;
 use crate::upstream::post::json_post_with;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{self, KeyHeader, Upstream};
@@ -35,22 +36,6 @@ struct Endpoint {
     model: String,
     // The key in each field that a dialect may send it in.
     keys: HeaderMap,
-}
-
-/// Why an endpoint cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
-    /// Its URL is invalid.
-    #[error("base_url = {url:?} is {source}")]
-    Url {
-        /// The URL as configured.
-        url: String,
-        /// The reason.
-        source: BaseUrlError,
-    },
-    /// No connection to it can be set up.
-    #[error(transparent)]
-    Connector(#[from] ConnectorError),
 }
 
 /// A model that can be called for a summary.
@@ -103,7 +88,7 @@ impl Endpoints {
         upstream: &upstream::Settings,
         proxies: &Proxies,
         key: impl Fn(&str, KeyHeader) -> Option<HeaderValue>,
-    ) -> Result<Self, EndpointError> {
+    ) -> Result<Self, SetupError> {
         let endpoint = |endpoint: &summarize::Endpoint| Endpoint::new(endpoint, upstream, proxies, &key);
         Ok(Self {
             primary: settings.model.as_ref().map(endpoint).transpose()?,
@@ -136,11 +121,11 @@ impl Endpoint {
         like: &upstream::Settings,
         proxies: &Proxies,
         key: impl Fn(&str, KeyHeader) -> Option<HeaderValue>,
-    ) -> Result<Self, EndpointError> {
-        let url: BaseUrl = endpoint
-            .base_url
-            .parse()
-            .map_err(|source| EndpointError::Url { url: endpoint.base_url.clone(), source })?;
+    ) -> Result<Self, SetupError> {
+        let invalid = |error: BaseUrlError| {
+            SetupError::because(format_args!("base_url = {:?} is {error}", endpoint.base_url), error)
+        };
+        let url: BaseUrl = endpoint.base_url.parse().map_err(invalid)?;
         // The headers of the upstream's settings may be keys for that upstream.
         let settings = upstream::Settings {
             url: url.clone(),

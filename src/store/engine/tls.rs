@@ -13,7 +13,8 @@ use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-use crate::roots::{self, RootsError};
+use crate::roots;
+use crate::setup_error::SetupError;
 
 /// Makes TLS connections.
 #[derive(Clone)]
@@ -35,7 +36,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 impl Tls {
     /// TLS with the system's roots, or Mozilla's where there are none, and those in `ca_file`. If it is not used, the
     /// system's are not read.
-    pub(in crate::store) fn new(ca_file: Option<&Path>, is_used: bool) -> Result<Self, RootsError> {
+    pub(in crate::store) fn new(ca_file: Option<&Path>, is_used: bool) -> Result<Self, SetupError> {
         let roots = if is_used { roots::of_system_or_mozilla() } else { RootCertStore::empty() };
         Ok(Self(TlsConnector::from(Arc::new(roots::tls_with(roots, ca_file)?))))
     }

@@ -27,23 +27,6 @@ enum Piece {
     Class { ranges: Vec<(char, char)>, negated: bool },
 }
 
-/// The fault of a pattern.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-enum PatternError {
-    #[error("a [ has no ]")]
-    OpenClass,
-    #[error("a {{ has no }}")]
-    OpenBrace,
-    #[error("a }} has no {{")]
-    NoBrace,
-    #[error("nothing stands behind the last \\")]
-    Backslash,
-    #[error("it stands for more than {MAX_FORMS} patterns")]
-    TooMany,
-    #[error("more than {MAX_DEPTH} braces are open at a time")]
-    TooDeep,
-}
-
 /// The most patterns without braces that one with braces represents.
 const MAX_FORMS: usize = 256;
 
@@ -79,11 +62,11 @@ impl Pattern {
         self.forms.iter().any(fits)
     }
 
-    fn parse(text: &str) -> Result<Self, PatternError> {
+    fn parse(text: &str) -> Result<Self, String> {
         let mut rest = text.chars();
         match sequence(&mut rest, 0)? {
             (forms, End::Text) => Ok(Self { text: text.into(), forms: forms.into() }),
-            _ => Err(PatternError::NoBrace),
+            _ => Err("a } has no {".to_owned()),
         }
     }
 }
@@ -105,21 +88,21 @@ impl Serialize for Pattern {
 // === reading ===
 
 /// The pieces up to the end of the text, or, inside of so many braces, up to a comma or the closing one.
-fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), PatternError> {
+fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), String> {
     if depth > MAX_DEPTH {
-        return Err(PatternError::TooDeep);
+        return Err(format!("more than {MAX_DEPTH} braces are open at a time"));
     }
     let mut forms = vec![Form::new()];
     loop {
         let piece = match rest.next() {
-            None if depth > 0 => return Err(PatternError::OpenBrace),
+            None if depth > 0 => return Err("a { has no }".to_owned()),
             None => return Ok((forms, End::Text)),
             Some('}') => return Ok((forms, End::Brace)),
             Some(',') if depth > 0 => return Ok((forms, End::Comma)),
             Some('{') => {
                 let alternatives = alternatives(rest, depth + 1)?;
                 if forms.len() * alternatives.len() > MAX_FORMS {
-                    return Err(PatternError::TooMany);
+                    return Err(too_many());
                 }
                 let joined = |form: &Form| {
                     alternatives.iter().map(|alternative| [form.as_slice(), alternative].concat()).collect()
@@ -130,7 +113,7 @@ fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), Patt
             Some('*') => Piece::Any,
             Some('?') => Piece::AnyOne,
             Some('[') => class(rest)?,
-            Some('\\') => Piece::Character(rest.next().map(lower).ok_or(PatternError::Backslash)?),
+            Some('\\') => Piece::Character(rest.next().map(lower).ok_or("nothing stands behind the last \\")?),
             Some(character) => Piece::Character(lower(character)),
         };
         for form in &mut forms {
@@ -139,14 +122,18 @@ fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), Patt
     }
 }
 
+fn too_many() -> String {
+    format!("it stands for more than {MAX_FORMS} patterns")
+}
+
 /// Returns what stands between braces.
-fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, PatternError> {
+fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, String> {
     let mut alternatives = Vec::new();
     loop {
         let (forms, end) = sequence(rest, depth)?;
         alternatives.extend(forms);
         if alternatives.len() > MAX_FORMS {
-            return Err(PatternError::TooMany);
+            return Err(too_many());
         }
         if end != End::Comma {
             return Ok(alternatives);
@@ -155,14 +142,14 @@ fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, Pattern
 }
 
 /// Returns what stands between brackets. A closing one that comes first matches itself.
-fn class(rest: &mut Chars<'_>) -> Result<Piece, PatternError> {
+fn class(rest: &mut Chars<'_>) -> Result<Piece, String> {
     let negated = rest.as_str().starts_with(['!', '^']);
     if negated {
         rest.next();
     }
     let mut ranges = Vec::new();
     loop {
-        let first = rest.next().ok_or(PatternError::OpenClass)?;
+        let first = rest.next().ok_or("a [ has no ]")?;
         if first == ']' && !ranges.is_empty() {
             return Ok(Piece::Class { ranges, negated });
         }
@@ -251,17 +238,20 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused_with_the_reason() {
         let wrong = |text: &str| Pattern::parse(text).unwrap_err();
-        assert_eq!([wrong("a{b"), wrong("{a,{b}"), wrong("{")], [PatternError::OpenBrace; 3]);
+        assert_eq!([wrong("a{b"), wrong("{a,{b}"), wrong("{")], ["a { has no }"; 3]);
         assert_eq!(
             (wrong("a}"), wrong("[]"), wrong("[!a")),
-            (PatternError::NoBrace, PatternError::OpenClass, PatternError::OpenClass)
+            ("a } has no {".into(), "a [ has no ]".into(), "a [ has no ]".into())
         );
-        assert_eq!(wrong("a\\"), PatternError::Backslash);
+        assert_eq!(wrong("a\\"), "nothing stands behind the last \\");
         let alternatives = "{a,b}".repeat(8);
         assert_eq!(Pattern::parse(&alternatives).unwrap().forms.len(), MAX_FORMS);
-        assert_eq!(wrong(&(alternatives + "{a,b}")), PatternError::TooMany);
+        assert_eq!(wrong(&(alternatives + "{a,b}")), "it stands for more than 256 patterns");
         let nested = |depth| "{".repeat(depth) + "a" + &"}".repeat(depth);
         assert!(Pattern::parse(&nested(MAX_DEPTH)).unwrap().fits("a"));
-        assert_eq!([wrong(&nested(MAX_DEPTH + 1)), wrong(&"{".repeat(100_000))], [PatternError::TooDeep; 2]);
+        assert_eq!(
+            [wrong(&nested(MAX_DEPTH + 1)), wrong(&"{".repeat(100_000))],
+            ["more than 16 braces are open at a time"; 2]
+        );
     }
 }

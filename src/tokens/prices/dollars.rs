@@ -41,7 +41,8 @@ struct Long {
 /// What models cost at one upstream. A model is looked up once.
 #[derive(Debug)]
 pub struct KnownRates {
-    prices: PriceList,
+    /// The prices relative to those of input.
+    pub prices: PriceList,
     found: Cache<Box<str>, Option<Rates>>,
 }
 

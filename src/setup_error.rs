@@ -1,0 +1,23 @@
+//! Why something that the settings name cannot be used: a file with certificates, a proxy, a key, a handler.
+
+use std::error::Error;
+
+/// What cannot be used, in words, and the cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct SetupError {
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl SetupError {
+    /// An error without a further cause.
+    pub fn new(what: impl ToString) -> Self {
+        Self { what: what.to_string(), source: None }
+    }
+
+    /// An error with its cause.
+    pub fn because(what: impl ToString, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { what: what.to_string(), source: Some(Box::new(source)) }
+    }
+}
