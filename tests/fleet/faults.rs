@@ -229,9 +229,7 @@ async fn a_postgres_that_can_be_read_and_not_written_is_waited_for_once_and_what
     let handle = recalls(&scene.send(0).await.0).pop().unwrap();
     let Engine::Postgres(postgres) = &scene.engine else { unreachable!() };
     let set = async |on: &str| {
-        postgres
-            .run(&format!("SET transaction_read_only = off; ALTER SYSTEM SET default_transaction_read_only = {on}"))
-            .await;
+        postgres.run(&format!("ALTER SYSTEM SET default_transaction_read_only = {on}")).await;
         postgres.run("SELECT pg_reload_conf()").await;
     };
     let other = postgres.client().await.unwrap();
