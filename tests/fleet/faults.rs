@@ -234,6 +234,8 @@ async fn a_postgres_that_can_be_read_and_not_written_is_waited_for_once_and_what
     };
     let other = postgres.client().await.unwrap();
     for (round, is_locked) in [(1, true), (2, false)] {
+        // After a new connection it is asked for anew, and known from then on.
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
         if is_locked {
             other.batch_execute("BEGIN; LOCK TABLE abridge_payloads IN SHARE MODE").await.unwrap();
             assert!((WAIT..LONGEST_WAIT).contains(&scene.goes_on_whole(1).await));
