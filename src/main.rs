@@ -1,8 +1,8 @@
 //! The `abridge` binary: parses the command line, loads the settings, runs the command, and maps errors to exit codes.
 
 use std::io::{self, IsTerminal, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::thread::{self, JoinHandle};
 
 use abridge_proxy::app::{self, Launch};
 use abridge_proxy::cli::demo::Demo;
@@ -18,19 +18,22 @@ use mimalloc as _; // which `Allocator` calls
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
+/// The stack of the thread that runs everything. Its addresses are reserved at the start. The main thread's stack grows instead,
+/// and where a limit on addresses stops that, the process ends with SIGSEGV.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
     process::refuse_huge_pages();
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
+    let main = thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(|| run(cli));
     // The panic hook has already printed the panic.
-    let ended = catch_unwind(AssertUnwindSafe(|| run(cli)));
-    ended.map_or(Exit::Bug.into(), |result| {
-        result.unwrap_or_else(|error| {
-            cli::print_error(&error);
-            Exit::of(&error).into()
-        })
+    let Ok(result) = main.map_or_else(|error| Ok(Err(error.into())), JoinHandle::join) else { return Exit::Bug.into() };
+    result.unwrap_or_else(|error| {
+        cli::print_error(&error);
+        Exit::of(&error).into()
     })
 }
 

@@ -11,7 +11,7 @@ use crate::config::{Config, Environment, MissingError};
 use crate::engine::export;
 use crate::payload::Keys;
 use crate::proxy::Proxy;
-use crate::store::{self, Clock, OpenError, RedbStore, Store, StoreEngine, SweepResult, engine};
+use crate::store::{self, Clock, OpenError, RedbStore, SharedStore, Store, StoreEngine, SweepResult, engine};
 use crate::tasks::{Tasks, run_blocking};
 
 /// The interval between two maintenance runs of the store.
@@ -22,6 +22,9 @@ const LEDGER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The minimum interval between two sweeps of the exported files.
 const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// At start, an engine that is away is asked again after this time.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// The maximum time for closing the store.
 const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,13 +63,29 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             }
         }
         StoreEngine::Postgres | StoreEngine::Redis => {
-            let store = engine::open(environment.store_options(&config.store)).await?;
+            let store = open_engine(&environment.store_options(&config.store)).await?;
             if store.state().is_ok() {
                 tracing::info!("the store is in {}: {}", store.engine(), store.promise().await);
             }
             let secret = store.secret().context("the store's engine has not given its secret")?;
             let store: Box<dyn Store> = store;
             Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
+        }
+    }
+}
+
+/// Opens the engine. Waits for one that has the secret and is away.
+async fn open_engine(options: &engine::Options) -> Result<Box<dyn SharedStore>, engine::OpenError> {
+    let mut is_told = false;
+    loop {
+        match engine::open(options.clone()).await {
+            Err(engine::OpenError::Engine(error)) if error.may_pass() => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::error!(%error, "the store's engine is away; abridge waits for it, because it has the secret");
+                }
+                sleep(START_PAUSE).await;
+            }
+            opened => return opened,
         }
     }
 }

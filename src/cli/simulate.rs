@@ -162,7 +162,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     }
     let text = if args.json { to_json(&simulation)? } else { simulation.to_string() };
     print([text])?;
-    Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })
+    let mut judged = simulation.totals.iter().filter_map(|total| total.outcome.sightings.as_ref());
+    Ok(match simulation.transcripts.is_empty() {
+        true => Exit::NoInput,
+        false if judged.any(|seen| seen.lost > 0 && seen.lost == seen.requests) => Exit::Unavailable,
+        false => Exit::Ok,
+    })
 }
 
 fn is_url(policy: &str) -> bool {

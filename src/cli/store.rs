@@ -10,7 +10,6 @@ use anyhow::{Context, anyhow, ensure};
 use clap::Subcommand;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tokio::time::timeout;
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, OutputArgs, print, refuse, runtime};
@@ -183,9 +182,7 @@ async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Box<
 
 /// Opens the engine. One that is away is an error.
 async fn open_engine(options: engine::Options) -> anyhow::Result<Box<dyn SharedStore>> {
-    let patience = 2 * options.settings.timeout.0;
-    let away = || engine::EngineError::TimedOut(patience);
-    let store = timeout(patience, engine::open(options)).await.map_err(|_| away())??;
+    let store = engine::open(options).await?;
     store.state()?;
     Ok(store)
 }

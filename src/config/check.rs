@@ -26,6 +26,9 @@ mod upstreams;
 const MIN_PERIOD: Period = Period(Duration::from_millis(1));
 const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 
+/// A later call finds no cache, because one lives for five minutes.
+const MAX_KEEP_ALIVE: Period = Period::secs(299);
+
 /// The first error, if there is one.
 type Checked = Result<(), ConfigError>;
 
@@ -121,6 +124,7 @@ impl Checker<'_> {
         ] {
             self.within(&keys(path), period, least..=MAX_PERIOD)?;
         }
+        self.within(&["keep_alive", "after"], self.config.keep_alive.after, MIN_PERIOD..=MAX_KEEP_ALIVE)?;
         let (body, buffered, most) = (server.max_body, server.max_buffered, ByteSize::mib(1 << 20));
         let range = format_args!("{buffered} is out of range; allowed: at most {most}");
         self.ensure(buffered <= most, &["server", "max_buffered"], range)?;

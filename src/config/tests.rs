@@ -185,6 +185,7 @@ fn contradictions_report_their_location() {
             "[server]\nheader_timeout = \"0s\"",
             "proxy.toml:2:18: server.header_timeout: 0ms is out of range; allowed: 1ms to 365d",
         ),
+        ("[keep_alive]\nafter = \"5m\"", "proxy.toml:2:9: keep_alive.after: 5m is out of range; allowed: 1ms to 299s"),
         (
             "[upstream]\nidle_timeout = \"400d\"",
             "proxy.toml:2:16: upstream.idle_timeout: 400d is out of range; allowed: 1ms to 365d",

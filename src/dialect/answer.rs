@@ -3,7 +3,7 @@
 use memchr::memmem;
 use serde::Serialize;
 
-use super::in_band::ALL_ROUNDS;
+use super::in_band::{ALL_ROUNDS, FIRST_ROUND};
 use super::json::{each_element, element_fields, fields_at};
 use crate::raw::{self, Fields};
 use crate::span::Span;
@@ -20,10 +20,8 @@ pub struct Answer {
     pub stop_reason: Option<String>,
     /// The tokens that were billed.
     pub usage: Option<Usage>,
-    /// Set if these are of several rounds, which abridge has joined, to the tokens of the last one's answer.
-    pub last_output: Option<u64>,
-    /// The tokens of the request that the upstream's prompt cache neither served nor took, where they are told by themselves.
-    pub plain_input: u64,
+    /// Set if these are of several rounds, which abridge has joined: the tokens of the first request and of the last answer.
+    pub planned: Option<Usage>,
     /// Whether the upstream reports an error in place of an answer.
     pub is_error: bool,
     /// Whether the upstream has said that nothing follows.
@@ -158,16 +156,19 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The usage, and, if that is of several rounds, the tokens of the last one's answer.
-    pub(super) fn usage(&self) -> Result<Option<(Self, Option<u64>)>, InvalidAnswer> {
-        self.object("usage")?.map(Self::of_rounds).transpose()
-    }
-
-    /// The tokens of all rounds in this usage, and, if there were several, those of the last one's answer.
-    pub(super) fn of_rounds(self) -> Result<(Self, Option<u64>), InvalidAnswer> {
-        let Some(all) = self.object(ALL_ROUNDS)? else { return Ok((self, None)) };
-        let last = self.number("completion_tokens")?.or(self.number("output_tokens")?);
-        Ok((all, last.or(Some(0))))
+    /// Enters this usage into an answer, as `bill` reads the tokens of one. It may lack numbers of the usage before.
+    pub(super) fn enter_usage(
+        &self,
+        answer: &mut Answer,
+        bill: impl Fn(&Self, Usage) -> Result<Usage, InvalidAnswer>,
+    ) -> Result<(), InvalidAnswer> {
+        let before = answer.usage.unwrap_or_default();
+        if let Some(first) = self.object(FIRST_ROUND)? {
+            let output = bill(self, Usage::default())?.output;
+            answer.planned = Some(Usage { output, ..bill(&first, Usage::default())? });
+        }
+        answer.usage = Some(bill(self.object(ALL_ROUNDS)?.as_ref().unwrap_or(self), before)?);
+        Ok(())
     }
 
     /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.

@@ -73,6 +73,9 @@ pub struct OwnCall {
 /// The member of a usage that has the sum over all rounds of an answer.
 pub(super) const ALL_ROUNDS: &str = "abridge_all_rounds";
 
+/// The member of a usage that has the usage of the first of several rounds.
+pub(super) const FIRST_ROUND: &str = "abridge_first_round";
+
 /// The most that is held back until it is known whom it is for, in bytes.
 pub(super) const MAX_HELD: usize = 512 << 10;
 
@@ -137,6 +140,7 @@ fn add(to: &mut Object, more: &Object) {
 /// The tokens that were billed for the rounds before, and for this one.
 #[derive(Debug, Default)]
 pub(super) struct Billed {
+    first: Object,
     before: Object,
     pub(super) now: Object,
 }
@@ -155,11 +159,16 @@ impl Billed {
             let mut all = usage.clone();
             add(&mut all, &self.before);
             usage.insert(ALL_ROUNDS.to_owned(), all.into());
+            usage.insert(FIRST_ROUND.to_owned(), self.first.clone().into());
         }
     }
 
     pub(super) fn next_round(&mut self) {
-        add(&mut self.before, &std::mem::take(&mut self.now));
+        let now = std::mem::take(&mut self.now);
+        if self.before.is_empty() {
+            self.first.clone_from(&now);
+        }
+        add(&mut self.before, &now);
     }
 }
 

@@ -30,7 +30,13 @@ impl Counterfactual {
         let all_but_new = self.input.saturating_sub(sent - cached.min(sent));
         let known = match self.sent_shared.filter(|_| self.is_known) {
             Some(sent_shared) if sent_shared >= MIN_SHARED => {
-                prorated(self.shared, cached.min(sent_shared), sent_shared)
+                let missing = sent_shared.saturating_sub(cached);
+                // Edits leave the end of a request as it is, so the same tokens are missing there, unless half of them are.
+                if 2 * missing <= sent_shared {
+                    self.shared.saturating_sub(missing)
+                } else {
+                    prorated(self.shared, cached, sent_shared)
+                }
             }
             _ if self.is_warm => self.shared,
             // Another process has sent the request before it, or this one before a restart.
@@ -77,6 +83,14 @@ mod tests {
         let billed = Usage { cached: 0, written: 20_000, written_hour: 0, ..BILLED };
         let unedited = Counterfactual { sent_shared: Some(18_000), ..known(90_000, 80_000) };
         assert_eq!((unedited.usage(&billed).cached, unedited.usage(&billed).written), (0, 90_000));
+    }
+
+    #[test]
+    fn what_a_cache_lacks_at_the_end_of_one_it_lacks_at_the_end_of_the_other() {
+        // An answer was cancelled, and its request with 2,000 new tokens is not in the cache.
+        let billed = Usage { cached: 10_000, written: 10_000, written_hour: 0, ..BILLED };
+        let unedited = Counterfactual { sent_shared: Some(12_000), ..known(90_000, 80_000) };
+        assert_eq!(unedited.usage(&billed).cached, 78_000);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::codec::{LARGE, Name, Unreadable};
 use super::known_keys::{self, KnownKeys};
@@ -96,9 +96,6 @@ struct Totals {
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// At start, the engine is asked again after this time.
-const START_PAUSE: Duration = Duration::from_secs(1);
-
 /// Totals that took a time `t` longer than this are counted again after [`TOTALS_PAUSE`] times `t`.
 const SLOW_TOTALS: Duration = Duration::from_secs(1);
 const TOTALS_PAUSE: u32 = 100;
@@ -116,8 +113,8 @@ pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
 
 #[expect(private_bounds, reason = "the engines are the store's own")]
 impl<E: Engine> EngineStore<E> {
-    /// Connects. Without a secret in the settings this waits until the engine has given its own; with one it returns while
-    /// the engine is away. An engine that can be reached and is not this fleet's is an error.
+    /// Connects. With a secret in the settings it returns a store while the engine is away, too; without one that is an error, and
+    /// so is an engine that can be reached and is not this fleet's.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         // Apart from the tasks of requests, which end before the store is closed.
         let tasks = Tasks::default();
@@ -128,25 +125,15 @@ impl<E: Engine> EngineStore<E> {
         let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
-        let mut outcome = links.writes.first_attempt().await;
-        let mut n_failures = 0_u32;
-        while let Err(error) = &outcome {
-            if !error.may_pass() {
+        match links.writes.first_attempt().await {
+            Ok(()) => links.reads.connected().await,
+            Err(error) if error.may_pass() && identity.is_given() => {
+                tracing::error!(%error, "the store's engine is away");
+            }
+            Err(error) => {
                 links.close();
-                return Err(error.clone().into());
+                return Err(error.into());
             }
-            if n_failures == 0 {
-                tracing::error!(%error, waiting = !identity.is_given(), "the store's engine is away");
-            }
-            if identity.is_given() {
-                break;
-            }
-            n_failures += 1;
-            sleep(START_PAUSE).await;
-            outcome = links.writes.open().map(drop);
-        }
-        if outcome.is_ok() {
-            links.reads.connected().await;
         }
         let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX, terms.known_for());
         let inner = Arc::new(Inner {

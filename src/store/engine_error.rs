@@ -22,6 +22,9 @@ pub enum EngineError {
     /// The tables do not exist.
     #[error("the engine has no tables of abridge; make them with `abridge store init`")]
     NotInitialised,
+    /// It is a standby, or writes are off.
+    #[error("the engine is read-only; turn writes on there, or name the primary, or all hosts, in store.url_env")]
+    ReadOnly,
     /// The rows are those of another version.
     #[error(
         "what the engine holds has version {0}, and this abridge knows version 2; run the same version everywhere, or take another store.namespace"
@@ -146,7 +149,7 @@ impl EngineError {
     }
 
     /// Whether waiting may help at start: the engine is not there, or not yet.
-    pub(super) fn may_pass(&self) -> bool {
+    pub fn may_pass(&self) -> bool {
         let may_be_served = matches!(self, Self::Refused { means, .. } if *means != Refusal::Wrong);
         may_be_served || self.ends_connection() || matches!(self, Self::Closed)
     }
@@ -154,7 +157,9 @@ impl EngineError {
     /// Whether the engine will answer no other call on this connection either.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
-            Self::TimedOut(_) | Self::Lost | Self::Unreachable(_) | Self::TooFewReplicas { .. } => true,
+            Self::TimedOut(_) | Self::Lost | Self::Unreachable(_) | Self::ReadOnly | Self::TooFewReplicas { .. } => {
+                true
+            }
             Self::Refused { means, .. } => *means == Refusal::Away,
             _ => false,
         }

@@ -49,8 +49,9 @@ impl Engine for Postgres {
         let (timeout, prefix) = (terms.settings.timeout.0, terms.settings.table_prefix());
         let hosts = connect::hosts(url, timeout)?;
         let tls = Tls::new(terms.settings.ca_file.as_deref(), connect::encrypts(&hosts))?;
-        let connector = Connector { hosts, tls, identity, prefix: prefix.clone(), timeout };
-        Ok(Self { terms, prefix, links: Links::start(connector.clone(), connector, timeout, tasks) })
+        let reads = Connector { hosts, tls, identity, prefix: prefix.clone(), timeout, probe: "probe_reads" };
+        let writes = Connector { probe: "probe_writes", ..reads.clone() };
+        Ok(Self { terms, prefix, links: Links::start(writes, reads, timeout, tasks) })
     }
 
     fn links(&self) -> &Links<Connector> {

@@ -113,8 +113,7 @@ impl Identity {
             return Err(EngineError::OwnSecret);
         }
         let value = check_value(secret, self.is_sealed);
-        engine.put_if_absent("secret_check", &value).await?;
-        let stored = engine.value("secret_check").await?.unwrap_or_default();
+        let stored = found_or_put(engine, "secret_check", &value).await?;
         if stored == value {
             return Ok(());
         }
@@ -133,9 +132,8 @@ impl Identity {
         }
         // An engine that has lost everything gets the secret that this process names everything with.
         let secret = self.found.get().unwrap_or(&self.fresh);
-        engine.put_if_absent("secret", secret.as_slice()).await?;
-        let stored = engine.value("secret").await?.and_then(|secret| secret.try_into().ok());
-        let stored: [u8; 32] = stored.ok_or(EngineError::Damaged)?;
+        let stored = found_or_put(engine, "secret", secret.as_slice()).await?;
+        let stored: [u8; 32] = stored.try_into().map_err(|_| EngineError::Damaged)?;
         // A database that was replaced by another one names nothing that this process has named.
         if **self.found.get_or_init(|| Zeroizing::new(stored)) == stored {
             Ok(())
@@ -143,6 +141,15 @@ impl Identity {
             Err(EngineError::OtherSecret)
         }
     }
+}
+
+/// The value of this name, which is `value` if there was none. An engine that is read-only has one, and can take none.
+async fn found_or_put(engine: &impl Meta, name: &str, value: &[u8]) -> EngineResult<Vec<u8>> {
+    if let Some(found) = engine.value(name).await? {
+        return Ok(found);
+    }
+    engine.put_if_absent(name, value).await?;
+    Ok(engine.value(name).await?.unwrap_or_default())
 }
 
 #[cfg(test)]

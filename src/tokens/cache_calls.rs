@@ -28,7 +28,7 @@ impl CacheCalls {
     /// The number of calls before the next request, which comes after a pause, and whether that finds the cache.
     pub fn within(self, pause: Duration) -> (usize, bool) {
         let calls = (1..=self.most).map(|n| self.after * n).take_while(|called| *called < pause);
-        let last = calls.clone().last().filter(|_| self.after <= self.lifetime);
+        let last = calls.clone().last();
         (calls.count(), last.is_some_and(|called| pause < called + self.lifetime))
     }
 }

@@ -213,9 +213,53 @@ async fn doctor_says_what_the_engine_promises_and_what_is_wrong_with_it() {
     postgres.init(&Settings::default()).await;
     let said = doctor(&postgres);
     assert!(said.contains("survives a crash, and not the loss of its disk"), "{said}");
+    postgres.run("ALTER SYSTEM SET default_transaction_read_only = on").await;
+    postgres.run("SELECT pg_reload_conf()").await;
+    let said = doctor(&postgres);
+    assert!(said.contains("the engine is read-only; turn writes on there"), "{said}");
     postgres.kill();
     let said = doctor(&postgres);
-    assert!(said.contains("the engine has not answered"), "{said}");
+    assert!(said.contains("Connection refused"), "{said}");
+}
+
+#[tokio::test]
+async fn a_postgres_that_can_be_read_and_not_written_is_waited_for_once_and_what_it_has_stays_taken_out() {
+    let Some(postgres) = Postgres::start().await else { return };
+    let scene = Scene::new(Engine::Postgres(postgres)).await;
+    let handle = recalls(&scene.send(0).await.0).pop().unwrap();
+    let Engine::Postgres(postgres) = &scene.engine else { unreachable!() };
+    let set = async |on: &str| {
+        postgres.run(&format!("ALTER SYSTEM SET default_transaction_read_only = {on}")).await;
+        postgres.run("SELECT pg_reload_conf()").await;
+    };
+    let other = postgres.client().await.unwrap();
+    for (round, is_locked) in [(1, true), (2, false)] {
+        // After a new connection it is asked for anew, and known from then on.
+        assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
+        if is_locked {
+            other.batch_execute("BEGIN; LOCK TABLE abridge_payloads IN SHARE MODE").await.unwrap();
+            assert!((WAIT..LONGEST_WAIT).contains(&scene.goes_on_whole(1).await));
+        } else {
+            set("on").await;
+            scene.goes_on_whole(1).await;
+        }
+        for pause in 1..4 {
+            // Longer than until the next attempt to connect.
+            sleep(Duration::from_secs(1)).await;
+            scene.go_on_without_waiting(100 * round + 10 * pause..100 * round + 10 * pause + 4).await;
+            assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()], "what is known stays taken out");
+            assert_eq!(get(&scene.abridge, &handle).await.body, text(0));
+        }
+        let n = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'abridge'";
+        let n = postgres.number(n).await;
+        assert!(n <= 4, "{n} connections");
+        if is_locked {
+            other.batch_execute("COMMIT").await.unwrap();
+        } else {
+            set("off").await;
+        }
+        scene.recovers(100 * round).await;
+    }
 }
 
 async fn keys_and_texts_are_not_in_the_log_when_the_engine_fails(engine: Engine) {

@@ -78,7 +78,7 @@ impl Bank {
     }
 }
 
-/// Answers what comes on one connection, except what ends with `Wait.`: its answer begins and does not end. After every tenth answer, the model reads again what was cleared.
+/// Answers what comes on one connection, except what ends with `Wait.`: its answer begins and does not end. After every third answer, the model reads again what was cleared.
 async fn serve(bank: &Mutex<Bank>, gone: &watch::Sender<u64>, mut wire: Wire) {
     while let Some(request) = wire.next_head().await {
         let body = wire.body(&request).await.bytes;
@@ -110,7 +110,7 @@ async fn serve(bank: &Mutex<Bank>, gone: &watch::Sender<u64>, mut wire: Wire) {
                 bill.summaries += 1;
                 Act::Say("<summary>They talked.</summary>")
             }
-            Some(handle) if bill.answers % 10 == 0 && !text.contains("own1") => {
+            Some(handle) if bill.answers % 3 == 0 && !text.contains("own1") => {
                 bill.rounds += 1;
                 Act::Call("own1", TOOL, json!({"handle": handle, "grep": "line 7 "}))
             }

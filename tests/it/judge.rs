@@ -5,7 +5,7 @@ use std::fs;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::simulate::{EAGER, Figures, LINE, Regret, Run, json, place, write_session};
+use crate::simulate::{EAGER, Figures, LINE, Regret, Run, json, place, simulate, write_session};
 use crate::support::{ClosedPort, Setup, Upstream, Wire, post};
 
 /// The judge's view of a proxy.
@@ -60,6 +60,17 @@ async fn abridge_through_its_address_is_judged_as_its_policy_is_by_name() {
     let columns = |of: &Regret| (of.answers, of.faults, of.hard, of.cost_unedited, of.cost_with_recalls);
     assert_eq!(columns(&by_url.regret), columns(&by_name.regret));
     assert!(by_name.regret.faults > 0 && by_name.figures.results_cleared > 5, "{by_name:?}");
+}
+
+#[test]
+fn a_proxy_that_loses_every_request_is_unavailable() {
+    let (place, judge) = (place_with_policy(), ClosedPort::new());
+    let authority = judge.url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+    let nowhere = ClosedPort::new();
+    drop(judge);
+    let (code, out, _) =
+        simulate(&place, &["session.json", "--judge-upstream", &authority, "--policy", &nowhere.url(), "--json"]);
+    assert!(code == 69 && out.contains("nothing listens there"), "{code}: {out}");
 }
 
 /// A proxy that counts: it refuses its second request, and says something else for the user in all others.

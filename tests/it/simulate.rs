@@ -104,7 +104,7 @@ pub(crate) fn place() -> TempDir {
 }
 
 /// The exit code and the two outputs of `abridge simulate`.
-fn simulate(place: &TempDir, args: &[&str]) -> (i32, String, String) {
+pub(crate) fn simulate(place: &TempDir, args: &[&str]) -> (i32, String, String) {
     let program = [minding_modes(), &[binary()]].concat();
     let mut command = Command::new(program[0]);
     command.args(&program[1..]).arg("simulate").args(args).current_dir(place.path()).env_clear().stdin(Stdio::null());

@@ -28,9 +28,8 @@ impl AnswerFormat for ChatCompletions {
             |span: Option<Span>| span.and_then(|span| json.get(span.start..span.end)).filter(|json| *json != "null");
         let reason = value(chunk.reason).map(|json| unescaped(json).ok_or(InvalidAnswer)).transpose()?;
         if let Some(usage) = value(chunk.usage) {
-            let (usage, last_output) = Members::of_object(usage)?.of_rounds()?;
-            answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
-            answer.last_output = last_output.or(answer.last_output);
+            let keys = ["prompt_tokens", "prompt_tokens_details", "completion_tokens"];
+            Members::of_object(usage)?.enter_usage(answer, |usage, _| usage.billed(keys))?;
         }
         answer.is_error |= value(chunk.error).is_some();
         answer.stop_reason = reason.map(Cow::into_owned).or(answer.stop_reason.take());

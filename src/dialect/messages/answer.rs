@@ -19,10 +19,10 @@ impl AnswerFormat for Messages {
         let ending = if kind == "message_delta" { event.object("delta")? } else { None };
         let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
         let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
-        let billed_at_start = start.as_ref().map_or(Ok(None), Members::usage)?;
-        for (usage, last_output) in billed_at_start.into_iter().chain(event.usage()?) {
-            bill(&usage, answer)?;
-            answer.last_output = last_output.or(answer.last_output);
+        for of in start.iter().chain([&event]) {
+            if let Some(usage) = of.object("usage")? {
+                usage.enter_usage(answer, bill)?;
+            }
         }
         answer.is_error |= kind == "error" || event.get("error").is_some();
         answer.is_complete |= kind == "message_stop";
@@ -51,9 +51,9 @@ fn read_block(block: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAns
 /// Usage comes at the beginning of a stream and again, corrected, at its end, where it may lack what it has said before:
 /// the last value of each field is the one that counts. Tokens that the prompt cache served or took are not part of
 /// `input_tokens`.
-fn bill(billed: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let old = answer.usage.unwrap_or_default();
-    let plain_input = billed.number("input_tokens")?.unwrap_or(answer.plain_input);
+fn bill(billed: &Members<'_>, old: Usage) -> Result<Usage, InvalidAnswer> {
+    let old_plain_input = old.input.saturating_sub(old.cached).saturating_sub(old.written);
+    let plain_input = billed.number("input_tokens")?.unwrap_or(old_plain_input);
     let cached = billed.number("cache_read_input_tokens")?.unwrap_or(old.cached);
     let written = billed.number("cache_creation_input_tokens")?.unwrap_or(old.written);
     // The written tokens, by how long they are kept.
@@ -62,9 +62,7 @@ fn bill(billed: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> 
     let written_hour = hour.unwrap_or(old.written_hour).min(written);
     let output = billed.number("output_tokens")?.unwrap_or(old.output);
     let input = plain_input.saturating_add(written).saturating_add(cached);
-    answer.plain_input = plain_input;
-    answer.usage = Some(Usage { input, cached, written, written_hour, output });
-    Ok(())
+    Ok(Usage { input, cached, written, written_hour, output })
 }
 
 #[cfg(test)]
@@ -98,7 +96,6 @@ mod tests {
             text: Some("a\né".to_owned()),
             stop_reason: Some("end_turn".to_owned()),
             usage: Some(Usage { input: 123, cached: 100, written: 20, written_hour: 0, output: 9 }),
-            plain_input: 3,
             is_complete: true,
             ..Answer::default()
         };

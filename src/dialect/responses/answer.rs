@@ -71,9 +71,9 @@ fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), Inva
     let details = response.object("incomplete_details")?;
     let reason = details.map_or(Ok(None), |details| details.string("reason"))?;
     let status = response.string("status")?;
-    if let Some((usage, last_output)) = response.usage()? {
-        answer.usage = Some(usage.billed(["input_tokens", "input_tokens_details", "output_tokens"])?);
-        answer.last_output = last_output.or(answer.last_output);
+    if let Some(usage) = response.object("usage")? {
+        usage
+            .enter_usage(answer, |usage, _| usage.billed(["input_tokens", "input_tokens_details", "output_tokens"]))?;
     }
     answer.is_error |= response.get("error").is_some();
     answer.stop_reason = reason.or(status).or(answer.stop_reason.take());

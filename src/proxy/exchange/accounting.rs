@@ -147,15 +147,12 @@ impl Exchange {
                 accounting.metrics.count_beyond_window();
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
-            // The bill of several rounds says nothing of the one request that was planned.
-            let is_billed = end == AnswerEnd::Complete && tap_report.last_output.is_none();
+            let is_complete = end == AnswerEnd::Complete;
             if is_answer {
-                earlier = self.account_for_cache(&accounting.caches, tap_report.usage.filter(|_| is_billed));
+                earlier = self.account_for_cache(&accounting.caches, tap_report.planned().filter(|_| is_complete));
             }
-            if is_answer && end == AnswerEnd::Complete {
-                if is_billed {
-                    self.learn_from_bill(&accounting, report, tap_report);
-                }
+            if is_answer && is_complete {
+                self.learn_from_bill(&accounting, report, tap_report);
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),
@@ -189,7 +186,7 @@ impl Exchange {
 
     /// Learns what the tokens of the model are billed as, and whether the upstream cuts prompts.
     fn learn_from_bill(&self, accounting: &Accounting, report: &Report, tap_report: &TapReport) {
-        let (Some(edit), Some(usage), Some(model)) = (&self.edit, tap_report.usage, report.model.as_deref()) else {
+        let (Some(edit), Some(usage), Some(model)) = (&self.edit, tap_report.planned(), report.model.as_deref()) else {
             return;
         };
         let Some(billing) = &self.billing else { return };

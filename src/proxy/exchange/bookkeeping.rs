@@ -73,11 +73,11 @@ impl Exchange {
         let dry_share = self.conversation.as_ref().filter(|_| edit.dry_run).and_then(|conversation| {
             accounting.prefixes.track(conversation.cache.of_dry_runs(), &model, &edit.segments)
         });
-        if let Some(billed) = tap_report.usage {
+        if let Some((billed, planned)) = tap_report.usage.zip(tap_report.planned()) {
             let unsent = edited.map_or(billed, |report| {
                 let share = if edit.dry_run { dry_share } else { self.prefix_kept };
                 let has_seen_all = earlier.is_some() && !accounting.is_shared;
-                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier, has_seen_all)
+                unsent_usage(edit, report, planned, share, earlier, has_seen_all)
             });
             let (edited, unedited) = if edit.dry_run { (unsent, billed) } else { (billed, unsent) };
             figures.billed = billed;
@@ -127,21 +127,18 @@ impl Exchange {
     }
 }
 
-/// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
-/// request that an earlier edited request has in common with it. `has_seen_all` says that no other process has
-/// sent requests of the conversation.
+/// The usage of an edited request without its edits, or of a request of a dry run with them. `billed` is the usage of one round,
+/// because only edits make several necessary. `share` is the part of the edited request that an earlier edited request has in
+/// common with it. `has_seen_all` says that no other process has sent requests of the conversation.
 fn unsent_usage(
     edit: &EditState,
     report: &Report,
     billed: Usage,
-    last_output: Option<u64>,
     share: Option<f64>,
     earlier: Option<EarlierRequest>,
     has_seen_all: bool,
 ) -> Usage {
-    // Of several rounds, which only edits have made necessary, the request without edits would have had one.
-    let sent = report.tokens_after.filter(|_| last_output.is_some()).map_or(billed.input, |tokens| tokens as u64);
-    let billed = Usage { output: last_output.unwrap_or(billed.output), ..billed };
+    let sent = billed.input;
     if report.requests_cache && !edit.dry_run {
         // No one else has asked for the cache. The mark itself has no tokens.
         let input = if report.changes.is_empty() { sent } else { report.received_tokens(sent) };
@@ -160,10 +157,10 @@ fn unsent_usage(
     };
     if earlier.is_none() && share.is_none() {
         // No tokens were counted, so nothing is known of either request.
-        return billed.of_input(sent).of_input(input);
+        return billed.of_input(input);
     }
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
-    Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed.of_input(sent))
+    Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed)
 }
 
 /// A trace, and when its request was sent.

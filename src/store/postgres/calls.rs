@@ -150,6 +150,9 @@ impl From<tokio_postgres::Error> for EngineError {
             if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(said.code()) {
                 return Self::NotInitialised;
             }
+            if *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION {
+                return Self::ReadOnly;
+            }
             return Self::Refused {
                 code: said.code().code().into(),
                 message: said.message().into(),
@@ -160,22 +163,18 @@ impl From<tokio_postgres::Error> for EngineError {
             return Self::Lost;
         }
         let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        Self::Unreachable(cause.into())
+        // The client's error, of the system's kind, for a server that does not accept writes.
+        if cause == "database does not allow writes" { Self::ReadOnly } else { Self::Unreachable(cause.into()) }
     }
 }
 
 fn meaning(code: &SqlState) -> Refusal {
-    // A standby accepts writes once it is promoted.
-    let away = [
-        SqlState::READ_ONLY_SQL_TRANSACTION,
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::CANNOT_CONNECT_NOW,
-    ];
+    let away = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
     match code {
         code if *code == SqlState::DISK_FULL => Refusal::Full,
         code if away.contains(code) => Refusal::Away,
-        code if code.code().starts_with("53") => Refusal::Busy,
+        // A limit on time, connections or memory, a lock, or another statement has ended it.
+        code if ["53", "40", "57014", "55P03"].iter().any(|busy| code.code().starts_with(busy)) => Refusal::Busy,
         _ => Refusal::Wrong,
     }
 }
@@ -190,7 +189,7 @@ mod tests {
             let n = statements(name, "mine_").len();
             assert_eq!(n, if *name == "create" { 14 } else { 1 }, "{name}");
         }
-        assert_eq!(STATEMENTS.len(), 38);
+        assert_eq!(STATEMENTS.len(), 40);
         assert_eq!(
             statement("store_plain", "mine_"),
             "ALTER TABLE mine_payloads ALTER COLUMN body SET STORAGE EXTERNAL"

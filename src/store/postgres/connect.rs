@@ -24,6 +24,8 @@ pub(in crate::store) struct Connector {
     pub(super) identity: Arc<Identity>,
     pub(super) prefix: String,
     pub(super) timeout: Duration,
+    /// The name of the statement that succeeds if the connection can be used.
+    pub(super) probe: &'static str,
 }
 
 /// The tables after a connection.
@@ -72,6 +74,9 @@ impl Connector {
         if version != VERSION {
             return Err(EngineError::Version(version));
         }
+        // A table may be locked, and the server read-only. No attempt leaves a statement there that waits.
+        let (limit, probe) = (self.timeout.as_millis(), statement(self.probe, &self.prefix));
+        client.batch_execute(&format!("SET LOCAL statement_timeout = {limit}; {probe}")).await?;
         self.identity.check(&tables).await
     }
 }

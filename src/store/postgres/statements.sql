@@ -29,6 +29,17 @@ INSERT INTO abridge_meta (name, number) VALUES ('version', 2) ON CONFLICT (name)
 -- Bodies are compressed already. Engines that only speak the protocol may not know this statement.
 ALTER TABLE abridge_payloads ALTER COLUMN body SET STORAGE EXTERNAL;
 
+-- name: probe_reads
+SELECT (SELECT count(*) FROM abridge_payloads WHERE key = ''),
+    (SELECT count(*) FROM abridge_summaries WHERE beginning = ''),
+    (SELECT count(*) FROM abridge_notes WHERE kind = '');
+
+-- name: probe_writes
+-- Removes nothing.
+WITH payloads AS (DELETE FROM abridge_payloads WHERE key = ''),
+    summaries AS (DELETE FROM abridge_summaries WHERE beginning = '')
+    DELETE FROM abridge_notes WHERE kind = '';
+
 -- name: meta
 SELECT value, number FROM abridge_meta WHERE name = $1;
 

@@ -155,7 +155,7 @@ impl Connector {
         for node in 0..client.nodes.len() {
             let replication: String = client.ask(node, &["INFO", "replication"]).await?;
             if field(&replication, "role") != Some("master") {
-                return Err(refused("READONLY", "it is a replica", Refusal::Away));
+                return Err(EngineError::ReadOnly);
             }
             let memory: String = client.ask(node, &["INFO", "memory"]).await?;
             let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
