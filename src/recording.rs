@@ -200,7 +200,7 @@ pub enum ReadError {
     /// A file is not valid JSON of its kind.
     #[error("{0}")]
     Json(&'static str, #[source] serde_json::Error),
-    /// `policy.toml` has no settings.
+    /// `policy.toml` is not valid.
     #[error("policy.toml")]
     Policy(#[source] toml::de::Error),
 }
