@@ -32,7 +32,7 @@ pub fn tls_with(mut roots: RootCertStore, ca_file: Option<&Path>) -> Result<Clie
         let path_shown = path.display();
         let unreadable = format!("no certificate could be read from {path_shown}");
         let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let certificates = certificates.map_err(|error| SetupError::because(&unreadable, error))?;
+        let certificates = certificates.map_err(|error| SetupError::because(&*unreadable, error))?;
         if certificates.is_empty() {
             return Err(SetupError::new(unreadable));
         }

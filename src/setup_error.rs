@@ -12,12 +12,12 @@ pub struct SetupError {
 
 impl SetupError {
     /// An error without a further cause.
-    pub fn new(what: impl ToString) -> Self {
-        Self { what: what.to_string(), source: None }
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), source: None }
     }
 
     /// An error with its cause.
-    pub fn because(what: impl ToString, source: impl Error + Send + Sync + 'static) -> Self {
-        Self { what: what.to_string(), source: Some(Box::new(source)) }
+    pub fn because(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { what: what.into(), source: Some(Box::new(source)) }
     }
 }

@@ -61,7 +61,7 @@ impl Clients {
             let mut words = line.split_whitespace();
             let (Some(name), Some(hash), None) = (words.next(), words.next(), words.next()) else {
                 let (path, line) = (path.display(), n + 1);
-                return Err(SetupError::new(format_args!("{path}:{line}: a line has a name, a blank and a SHA-256")));
+                return Err(SetupError::new(format!("{path}:{line}: a line has a name, a blank and a SHA-256")));
             };
             clients.add(name, hash)?;
         }
@@ -72,19 +72,19 @@ impl Clients {
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name_byte) {
             let allowed = "up to 64 letters, digits, `-`, `_`, `.` and `@`";
-            return Err(SetupError::new(format_args!("{name:?} is not the name of a client; allowed: {allowed}")));
+            return Err(SetupError::new(format!("{name:?} is not the name of a client; allowed: {allowed}")));
         }
         // It has the form of a hash of blake3, which reads hexadecimal digits.
         let digest = blake3::Hash::from_hex(hash).map_err(|_| {
             // The user may have written the token itself.
             let allowed = "64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints";
-            SetupError::new(format_args!("the hash of client {name:?} is not a SHA-256; allowed: {allowed}"))
+            SetupError::new(format!("the hash of client {name:?} is not a SHA-256; allowed: {allowed}"))
         })?;
         let client = Arc::new(Client { name: name.to_owned(), requests: AtomicU64::new(0) });
         match self.0.insert(*digest.as_bytes(), client).as_deref() {
             Some(Client { name: other, .. }) => {
                 let allowed = "a token of its own for each client";
-                let what = format_args!("clients {other:?} and {name:?} have the same hash; allowed: {allowed}");
+                let what = format!("clients {other:?} and {name:?} have the same hash; allowed: {allowed}");
                 Err(SetupError::new(what))
             }
             None => Ok(()),

@@ -52,7 +52,7 @@ impl Exporter {
         let client = CollectorClient { client, is_failing: Arc::default(), runtime: Handle::current() };
         let base = endpoint.uri().to_string();
         let below = |path: &str| format!("{}{path}", base.trim_end_matches('/'));
-        let failed = |error: opentelemetry_otlp::ExporterBuildError| SetupError::new(error);
+        let failed = |error: opentelemetry_otlp::ExporterBuildError| SetupError::new(error.to_string());
         let spans = SpanExporter::builder()
             .with_http()
             .with_http_client(client.clone())

@@ -71,7 +71,7 @@ fn server_config(settings: &Settings) -> Result<ServerConfig, SetupError> {
         let what = format!("the certificate in {} cannot be used with this key", path.display());
         move |error: rustls::Error| SetupError::because(what, error)
     };
-    let empty = |path: &Path| SetupError::new(format_args!("{} holds no certificate", path.display()));
+    let empty = |path: &Path| SetupError::new(format!("{} holds no certificate", path.display()));
     let chain: Vec<_> = CertificateDer::pem_file_iter(&settings.cert)
         .and_then(Iterator::collect)
         .map_err(unreadable(&settings.cert))?;

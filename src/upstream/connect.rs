@@ -174,7 +174,7 @@ impl Dialer {
             // Requests in absolute form, for plain HTTP through an HTTP proxy.
             (Some("http"), _) => Ok(Self::new(dial, Some(uri.clone()), GatherWrites::to_proxy)),
             _ => {
-                let what = format_args!("the proxy {uri} is not supported; allowed are http:// and socks5://");
+                let what = format!("the proxy {uri} is not supported; allowed are http:// and socks5://");
                 Err(SetupError::new(what))
             }
         }

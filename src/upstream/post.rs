@@ -33,7 +33,7 @@ const MAX_DISCARD: Duration = Duration::from_secs(1);
 /// The client for posts to one URL.
 pub fn post_client(url: &WebhookUrl, connect_timeout: Period, proxies: &Proxies) -> Result<Upstream, SetupError> {
     let settings = Settings {
-        url: url.origin().parse().map_err(|error: BaseUrlError| SetupError::new(error))?,
+        url: url.origin().parse().map_err(|error: BaseUrlError| SetupError::new(error.to_string()))?,
         connect_timeout,
         ..Settings::default()
     };

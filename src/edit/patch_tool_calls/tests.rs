@@ -15,6 +15,7 @@ use crate::{
     dialect::{self, Dialect},
     plan::Plan,
     planner::{PlanSettings, Planner},
+    platform::testing::thread_time,
     span::splice,
 };
 
@@ -214,6 +215,21 @@ fn of_calls_and_results_without_ids_the_first_belong_together() {
     assert_eq!(answers("a:1,- t:- t:2"), [Some(0), Some(1)]);
     assert_eq!(answers("a:-,2,- t:- t:2 t:3"), [Some(0), Some(1), Some(2)]);
     assert_eq!(answers("a:1,- t:-"), [Some(1)]);
+}
+
+#[test]
+fn calls_of_one_turn_without_results_are_paired_in_linear_time() {
+    let time = |n: usize| {
+        let call =
+            r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"role":"assistant","content":"x"}"#;
+        let body = format!(r#"{{"input":[{}]}}"#, vec![call; n].join(","));
+        let conversation = dialect::for_path("/v1/responses").unwrap().parse(body.as_bytes()).unwrap();
+        let before = thread_time();
+        assert_eq!(Pairing::of(&conversation).calls.len(), n);
+        thread_time().saturating_sub(before)
+    };
+    let (few, many) = (time(2_000), time(32_000));
+    assert!(many < few * 80, "{few:?} {many:?}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl HandlerClients {
 
 impl HandlerClient {
     fn new(handler: &Handler, proxies: &Proxies, key: Option<HeaderValue>) -> Result<Self, SetupError> {
-        let target = match handler.url.parse().map_err(|error: HandlerUrlError| SetupError::new(error))? {
+        let target = match handler.url.parse().map_err(|error: HandlerUrlError| SetupError::new(error.to_string()))? {
             HandlerUrl::Unix(path) => Target::Unix(path),
             HandlerUrl::Http(url) => {
                 Target::Http(Box::new(post_client(&url, handler.timeout, proxies)?), url.uri().clone())

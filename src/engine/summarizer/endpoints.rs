@@ -122,9 +122,8 @@ impl Endpoint {
         proxies: &Proxies,
         key: impl Fn(&str, KeyHeader) -> Option<HeaderValue>,
     ) -> Result<Self, SetupError> {
-        let invalid = |error: BaseUrlError| {
-            SetupError::because(format_args!("base_url = {:?} is {error}", endpoint.base_url), error)
-        };
+        let invalid =
+            |error: BaseUrlError| SetupError::because(format!("base_url = {:?} is {error}", endpoint.base_url), error);
         let url: BaseUrl = endpoint.base_url.parse().map_err(invalid)?;
         // The headers of the upstream's settings may be keys for that upstream.
         let settings = upstream::Settings {
