@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use self::items::kind;
 use super::canonical;
-use super::json::{Cursor, beginning, decode, field, fields, fields_of, member, objects, text_of};
+use super::json::{beginning, decode, field, fields_of, member, objects, text_of};
 use super::object::summary_request;
 use super::reading::is_direct;
 use super::{
@@ -66,8 +66,8 @@ impl Dialect for Responses {
     }
 
     fn continued(&self, body: &[u8]) -> Option<Span> {
-        let [id] = fields(&mut Cursor::new(body), [b"previous_response_id"]).ok()?;
-        beginning(body, id, b'"')
+        let start = body.len() - body.trim_ascii_start().len();
+        beginning(body, field(body, Span { start, end: body.len() }, b"previous_response_id"), b'"')
     }
 
     /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
