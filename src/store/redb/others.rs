@@ -2,12 +2,14 @@
 
 use std::cmp::Reverse;
 
-use ::redb::Database;
+use ::redb::{AccessGuard, Database, ReadableDatabase};
 
-use super::tables::{NewValue, Outcome, Row, Stored, count_tombstones, get, of_kind, remove, replace, rows, write};
+use super::tables::{
+    NewValue, Outcome, ROWS, Row, Stored, VALUES, count_tombstones, get, named, of_kind, remove, replace, rows, write,
+};
 use crate::inspect;
 use crate::payload::ChainKey;
-use crate::store::codec::{INSPECTED, NOTE, Name, PAYLOAD, SUMMARY, Unreadable};
+use crate::store::codec::{INSPECTED, NOTE, Name, PAYLOAD, SUMMARY, Unreadable, decode};
 use crate::store::shares::fairest_first;
 use crate::store::{NoteGroup, NoteKind, Stats, Time};
 
@@ -75,11 +77,11 @@ pub(super) fn offer_summary(db: &Database, new: &NewValue, now: Time) -> Outcome
 pub(super) fn put_inspected(db: &Database, new: &NewValue, id: &str, now: Time, quota: Quota) -> Outcome<u64> {
     let mut all = rows(db, of_kind(INSPECTED))?.collect::<Outcome<Vec<_>>>()?;
     let last = all.iter().map(|(_, row)| row.arrival).max().unwrap_or_default();
-    let row = || Row { arrival: last.saturating_add(1), label: id.as_bytes().to_vec(), ..Row::new(new, now) };
+    let row = Row { arrival: last.saturating_add(1), label: id.as_bytes().to_vec(), ..Row::new(new, now) };
     all.retain(|(name, _)| *name != new.name);
-    all.push((new.name, row()));
+    all.push((new.name, row.clone()));
     let going = quota.beyond(all);
-    write(db, |transaction| Ok(replace(transaction, new, &row())?.saturating_add(remove(transaction, going)?)))
+    write(db, |transaction| Ok(replace(transaction, new, &row)?.saturating_add(remove(transaction, going)?)))
 }
 
 /// Reads the newest inspected request that this is a name of, with its own name.
@@ -98,8 +100,8 @@ pub(super) fn inspected(db: &Database, id: &str) -> Outcome<Option<(Name, Stored
 // === notes ===
 
 /// Stores a note in place of the one with its kind and key.
-pub(super) fn put_note(db: &Database, new: &NewValue, label: &[u8], until: Time) -> Outcome<()> {
-    let row = Row { label: label.to_vec(), ..Row::new(new, until) };
+pub(super) fn put_note(db: &Database, new: &NewValue, label: &[u8], now: Time, until: Time) -> Outcome<()> {
+    let row = Row { used: until, label: label.to_vec(), ..Row::new(new, now) };
     write(db, |transaction| replace(transaction, new, &row))?;
     Ok(())
 }
@@ -107,15 +109,19 @@ pub(super) fn put_note(db: &Database, new: &NewValue, label: &[u8], until: Time)
 /// The notes of a group that have not expired.
 pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<(NoteKind, ChainKey, Stored)>> {
     let mut all = Vec::new();
-    for row in rows(db, of_kind(NOTE))? {
-        let (name, row) = row?;
+    let transaction = db.begin_read()?;
+    let (rows, values) = (transaction.open_table(ROWS)?, transaction.open_table(VALUES)?);
+    for row in rows.range(of_kind(NOTE))? {
+        let (place, row) = row?;
+        let row = Row::read(row.value());
         // Kinds of a later version are left out.
         if let Some((Some(kind), key)) = NoteKind::named(&row.label)
             && kind.group() == group
             && row.used > now
-            && let Some(stored) = get(db, name)?
         {
-            all.push((kind, key, stored));
+            let stored = values.get(place.value())?;
+            let decoded = |frame: AccessGuard<'_, &[u8]>| decode(&named(place.value()), frame.value());
+            all.push((kind, key, stored.map_or(Err(Unreadable::Damaged), decoded)));
         }
     }
     Ok(all)

@@ -40,7 +40,7 @@ pub(super) struct NewValue {
 }
 
 /// A stored value, without its content.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     /// Its last use. Of a note: until when it is kept.
     pub(super) used: Time,
@@ -143,6 +143,11 @@ pub(super) fn key_of(name: Name) -> Key {
     (name.kind, name.id)
 }
 
+/// The name of a value with this key in the tables.
+pub(super) fn named((kind, id): Key) -> Name {
+    Name { kind, id }
+}
+
 /// All values of a kind.
 pub(super) fn of_kind(kind: u8) -> RangeInclusive<Key> {
     (kind, [0; 16])..=(kind, [u8::MAX; 16])
@@ -153,8 +158,7 @@ pub(super) fn rows(db: &Database, keys: impl RangeBounds<Key>) -> Outcome<impl I
     let rows = db.begin_read()?.open_table(ROWS)?.range::<Key>(keys)?;
     Ok(rows.map(|row| {
         let (key, row) = row?;
-        let (kind, id) = key.value();
-        Ok((Name { kind, id }, Row::read(row.value())))
+        Ok((named(key.value()), Row::read(row.value())))
     }))
 }
 

@@ -6,7 +6,7 @@ use ::redb::{
     Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value, WriteTransaction,
 };
 
-use super::tables::{META, Outcome, ROWS, Row, SWEPT, VALUES, key_of, rows, write};
+use super::tables::{META, Outcome, ROWS, Row, SWEPT, VALUES, key_of, named, rows, write};
 use crate::store::codec::{NOTE, Name, PAYLOAD, SUMMARY, Unreadable, decode};
 use crate::store::{Time, Verified};
 use crate::tasks::yield_thread;
@@ -41,10 +41,6 @@ pub(super) fn names(db: &impl ReadableDatabase) -> Outcome<HashSet<Name>> {
         names.insert(named(value?.0.value()));
     }
     Ok(names)
-}
-
-fn named((kind, id): (u8, [u8; 16])) -> Name {
-    Name { kind, id }
 }
 
 /// Reads everything, and checks it.

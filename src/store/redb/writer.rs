@@ -157,7 +157,7 @@ impl Writer {
 
     pub(super) fn note(&mut self, new: &NewValue, label: &[u8], keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| others::put_note(db, new, label, now.later(keep)))
+        self.attempt(Op::Put, |db, now| others::put_note(db, new, label, now, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {

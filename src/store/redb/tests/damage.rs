@@ -212,7 +212,7 @@ async fn a_damaged_note_is_counted_and_hides_no_other() {
     let new = NewValue::new(Name::of_note(kind, key), &value.into(), Lifetime::Usual);
     let wrong = NewValue { frame: dense(0, 100).into(), ..new };
     let database = store.shared.database.read().await;
-    others::put_note(database.as_ref().unwrap(), &wrong, &kind.name_of(key), Time(u64::MAX)).unwrap();
+    others::put_note(database.as_ref().unwrap(), &wrong, &kind.name_of(key), Time(0), Time(u64::MAX)).unwrap();
     drop(database);
     assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note(1)]);
     assert_eq!(store.stats().await.unwrap().damaged, 1);
