@@ -1,6 +1,7 @@
 //! A store outlives its version: the file of an earlier one is read as it is, and requests become what they became then.
 //!
-//! `fixtures/store/` has a file of each format. `UPDATE_FIXTURES=1` writes that of the present format, if there is none.
+//! `fixtures/store/` has a file of each format, and one of before the first release, which is set aside. `UPDATE_FIXTURES=1`
+//! writes that of the present format, if there is none.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +13,26 @@ use crate::support::{Setup, binary, chat};
 /// The formats that have a file, and `sent.json`: the bodies that went to the upstream while it was written.
 const FORMATS: [&str; 1] = ["6"];
 
+/// The format of the builds before, which no release reads.
+const EARLIER: &str = "5";
+
 fn fixture(format: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/store").join(format).join(name)
+}
+
+/// Writes the file of a format into the folder; the bodies that were sent while it was written.
+fn unpack(format: &str, folder: &Path) -> Vec<String> {
+    let file = std::fs::read(fixture(format, "store.redb.zst")).unwrap();
+    std::fs::write(folder.join("store.redb"), zstd::decode_all(&*file).unwrap()).unwrap();
+    serde_json::from_str(&std::fs::read_to_string(fixture(format, "sent.json")).unwrap()).unwrap()
+}
+
+/// Runs a command of `abridge store` in the folder, which succeeds.
+fn store(folder: &Path, args: &[&str]) {
+    let mut command = Command::new(binary());
+    command.arg("store").args(args).env("ABRIDGE__STORE__PATH", folder.join("store.redb")).current_dir(folder);
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
 }
 
 fn requests() -> [String; 2] {
@@ -65,16 +84,26 @@ async fn a_store_outlives_its_version() {
         std::fs::write(fixture(newest, "sent.json"), serde_json::to_string_pretty(&sent).unwrap()).unwrap();
     }
     for format in FORMATS {
-        let file = std::fs::read(fixture(format, "store.redb.zst")).unwrap();
-        std::fs::write(folder.path().join("store.redb"), zstd::decode_all(&*file).unwrap()).unwrap();
-        let sent = std::fs::read_to_string(fixture(format, "sent.json")).unwrap();
-        let sent: Vec<String> = serde_json::from_str(&sent).unwrap();
-        let mut verify = Command::new(binary());
-        verify.args(["store", "verify"]).env("ABRIDGE__STORE__PATH", folder.path().join("store.redb"));
-        let verified = verify.current_dir(folder.path()).output().unwrap();
-        assert!(verified.status.success(), "{verified:?}");
+        let sent = unpack(format, folder.path());
+        store(folder.path(), &["verify"]);
         let (now, asked_for) = played(folder.path(), &sent).await;
         assert_eq!(now, sent, "what format {format} holds is found");
         assert_eq!(asked_for, 0, "the summary of format {format} is used");
     }
+}
+
+#[tokio::test]
+async fn what_a_file_of_an_earlier_build_holds_is_salvaged() {
+    let [folder, salvaged] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let sent = unpack(EARLIER, folder.path());
+    let path = folder.path().join("store.redb");
+    let abridge = Setup::to("http://127.0.0.1:9/v1").with(format!("store.path = {path:?}")).start().await;
+    abridge.signal("TERM");
+    abridge.exit().await;
+    let mut files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+    let aside = files.find(|file| file.to_str().unwrap().contains("store.redb.aside-20")).unwrap();
+    let to = salvaged.path().join("store.redb");
+    store(folder.path(), &["salvage", "--from", aside.to_str().unwrap(), to.to_str().unwrap()]);
+    let (now, asked_for) = played(salvaged.path(), &sent).await;
+    assert_eq!((now, asked_for), (sent, 0), "texts and summaries are found");
 }
