@@ -163,10 +163,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let text = if args.json { to_json(&simulation)? } else { simulation.to_string() };
     print([text])?;
     let mut judged = simulation.totals.iter().filter_map(|total| total.outcome.sightings.as_ref());
-    Ok(match simulation.transcripts.is_empty() {
-        true => Exit::NoInput,
-        false if judged.any(|seen| seen.lost > 0 && seen.lost == seen.requests) => Exit::Unavailable,
-        false => Exit::Ok,
+    Ok(if simulation.transcripts.is_empty() {
+        Exit::NoInput
+    } else if judged.any(|seen| seen.lost > 0 && seen.lost == seen.requests) {
+        Exit::Unavailable
+    } else {
+        Exit::Ok
     })
 }
 

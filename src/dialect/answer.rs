@@ -20,8 +20,8 @@ pub struct Answer {
     pub stop_reason: Option<String>,
     /// The tokens that were billed.
     pub usage: Option<Usage>,
-    /// Set if these are of several rounds, which abridge has joined: the tokens of the first request and of the last answer.
-    pub planned: Option<Usage>,
+    /// If abridge has joined several rounds: the tokens as if there had been one, of the first request and of the last answer.
+    pub as_one_round: Option<Usage>,
     /// Whether the upstream reports an error in place of an answer.
     pub is_error: bool,
     /// Whether the upstream has said that nothing follows.
@@ -165,7 +165,7 @@ impl<'a> Members<'a> {
         let before = answer.usage.unwrap_or_default();
         if let Some(first) = self.object(FIRST_ROUND)? {
             let output = bill(self, Usage::default())?.output;
-            answer.planned = Some(Usage { output, ..bill(&first, Usage::default())? });
+            answer.as_one_round = Some(Usage { output, ..bill(&first, Usage::default())? });
         }
         answer.usage = Some(bill(self.object(ALL_ROUNDS)?.as_ref().unwrap_or(self), before)?);
         Ok(())

@@ -93,7 +93,7 @@ pub struct Savings {
     is_dry_run: bool,
 }
 
-/// What the sentence on amounts below [`SHOWN_FROM`] says after its numbers of requests.
+/// The words after the numbers of requests, in the sentence on amounts below [`SHOWN_FROM`].
 pub const FOR_LESS: &str = "edited, for less";
 
 /// The least sum of dollars whose digits say something.

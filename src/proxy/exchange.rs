@@ -248,7 +248,7 @@ impl Exchange {
         self.finish_recording(end);
         self.log(&tap_report, end);
         // A second try and recalls in band have sent another request.
-        let is_sent = end == AnswerEnd::Complete && self.rescue.is_none() && tap_report.planned.is_none();
+        let is_sent = end == AnswerEnd::Complete && self.rescue.is_none() && tap_report.as_one_round.is_none();
         if let Some(prompt) = self.cached_prompt.take().filter(|_| is_sent)
             && let Some(account) = self.calls_account()
         {

@@ -25,8 +25,8 @@ pub struct TapReport {
     pub stop_reason: Option<String>,
     /// Tokens as billed.
     pub usage: Option<Usage>,
-    /// Set if these are of several rounds, which abridge has joined: the tokens of the first request and of the last answer.
-    pub planned: Option<Usage>,
+    /// If abridge has joined several rounds: the tokens as if there had been one, of the first request and of the last answer.
+    pub as_one_round: Option<Usage>,
     /// Whether the carry was full, so that a report may have been missed.
     pub overflowed: bool,
 }
@@ -34,7 +34,7 @@ pub struct TapReport {
 impl TapReport {
     /// The tokens of the request that was planned, and of its answer, as if there had been one round.
     pub fn planned(&self) -> Option<Usage> {
-        self.planned.or(self.usage)
+        self.as_one_round.or(self.usage)
     }
 }
 
@@ -115,8 +115,8 @@ impl Tap {
             Format::Json => self.read_json(&rest),
             Format::Frames | Format::Off => {}
         }
-        let Self { answer: Answer { stop_reason, usage, planned, .. }, overflowed, .. } = self;
-        TapReport { stop_reason: stop_reason.map(sanitized), usage, planned, overflowed }
+        let Self { answer: Answer { stop_reason, usage, as_one_round, .. }, overflowed, .. } = self;
+        TapReport { stop_reason: stop_reason.map(sanitized), usage, as_one_round, overflowed }
     }
 
     fn read_events(&mut self, mut chunk: &[u8]) {
@@ -213,7 +213,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("tool_calls".into()),
             usage: Some(Usage { input: 12, cached: 8, output: 3, ..Usage::default() }),
-            planned: None,
+            as_one_round: None,
             overflowed: false,
         };
         assert_eq!(watch("text/event-stream; charset=utf-8", &[STREAM]), expected);
@@ -296,7 +296,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("completed".into()),
             usage: Some(Usage { input: 9, cached: 8, output: 3, ..Usage::default() }),
-            planned: None,
+            as_one_round: None,
             overflowed: false,
         };
         let stream = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n\n");

@@ -28,7 +28,7 @@ pub(super) struct Signer {
     region: String,
 }
 
-/// What is wrong with a key that is not of the form of AWS.
+/// The error of a key that does not have the form of AWS.
 const INVALID: &str =
     "the key is not of the form ACCESS_KEY_ID:SECRET_ACCESS_KEY or ACCESS_KEY_ID:SECRET_ACCESS_KEY:SESSION_TOKEN";
 
