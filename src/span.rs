@@ -37,6 +37,7 @@ impl Span {
     }
 
     /// The bytes it covers; none if it is not in `body`.
+    #[inline]
     pub fn of(self, body: &[u8]) -> &[u8] {
         body.get(self.start..self.end).unwrap_or_default()
     }

@@ -159,6 +159,7 @@ pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
 }
 
 /// Adds a block of the next unit.
+#[inline]
 pub(super) fn push_block<'a>(conversation: &mut Conversation<'a>, block: Block<'a>) -> Result<(), Fault> {
     if conversation.blocks.len() == MAX_ELEMENTS {
         return Err((block.span.start, ParseErrorKind::TooMany));
