@@ -26,8 +26,12 @@ pub struct Settings {
     pub caller_share: Fraction,
 }
 
-/// How many shares there are. A hash of the caller chooses one, so two callers may have one together.
+/// How many shares there are.
 const CALLERS: usize = 4096;
+
+/// How many places a caller looks at for its share, from one that a hash of it names. Where others have them all, it has the
+/// first together with the caller there.
+const PROBES: usize = 64;
 
 /// The shares of the callers, each made at the first request of its caller.
 #[derive(Debug)]
@@ -43,6 +47,7 @@ pub(super) struct FairShares {
 /// The share of one caller.
 #[derive(Debug)]
 pub(super) struct Share {
+    caller: Caller,
     pub(super) in_flight: Arc<Semaphore>,
     /// The part of the budget that the caller may use.
     pub(super) budget: Budget,
@@ -87,11 +92,12 @@ impl FairShares {
     /// The share of a caller.
     pub(super) fn of(&self, caller: Caller) -> Option<&Share> {
         let n = u64::try_from(self.shares.len()).ok().filter(|n| *n > 0)?;
-        let share = self.shares.get(usize::try_from(caller.id() % n).ok()?)?;
-        Some(share.get_or_init(|| Share {
-            in_flight: Arc::new(Semaphore::new(self.places)),
-            budget: self.budget.part(self.bytes),
-        }))
+        let first = usize::try_from(caller.id() % n).ok()?;
+        let (before, from) = self.shares.split_at_checked(first)?;
+        let new =
+            || Share { caller, in_flight: Arc::new(Semaphore::new(self.places)), budget: self.budget.part(self.bytes) };
+        let mut probed = from.iter().chain(before).take(PROBES).map(|share| share.get_or_init(new));
+        probed.find(|share| share.caller == caller).or_else(|| from.first()?.get())
     }
 }
 
@@ -185,6 +191,26 @@ impl Drop for OpenConnection {
 mod tests {
     use super::*;
     use crate::payload::Keys;
+
+    #[test]
+    fn callers_have_shares_of_their_own_until_all_are_taken() {
+        let keys = Keys::new([7; 32]);
+        let all = FairShares::new(&Settings::default(), [8, 8], &Budget::new(100));
+        let callers: Vec<_> = (0..u32::try_from(CALLERS).unwrap()).map(|n| keys.caller(&n.to_le_bytes())).collect();
+        let few = &callers[..CALLERS / 2];
+        assert!(few.iter().all(|caller| all.of(*caller).is_some_and(|share| share.caller == *caller)));
+        // Each keeps it, and one that comes too late has that of another.
+        assert!(callers.iter().all(|caller| all.of(*caller).is_some()));
+        assert!(few.iter().all(|caller| all.of(*caller).is_some_and(|share| share.caller == *caller)));
+        let late = keys.caller(b"late");
+        let mut more = (0..u32::MAX).map(|n| keys.caller(&[&b"more"[..], &n.to_le_bytes()].concat()));
+        while all.shares.iter().any(|share| share.get().is_none()) {
+            assert!(all.of(more.next().unwrap()).is_some());
+        }
+        assert!(all.of(late).is_some_and(|share| share.caller != late));
+        let one = FairShares::new(&Settings { caller_share: Fraction::ONE }, [8, 8], &Budget::new(100));
+        assert!(one.of(late).is_none());
+    }
 
     #[test]
     fn a_connection_counts_for_the_caller_of_its_last_request_until_it_is_closed() {
