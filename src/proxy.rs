@@ -169,6 +169,7 @@ impl Proxy {
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(&engine.factors));
         let ledger = engine.bookkeeper.ledger.clone();
         let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
+        let budget = limits.budget.clone();
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -184,6 +185,7 @@ impl Proxy {
             stats: status::StatsCache::default(),
             accounting: Arc::new(Accounting {
                 notices: notices::Notices::default(),
+                budget,
                 history: History::default(),
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),

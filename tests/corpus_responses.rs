@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, io};
 
+use abridge_proxy::body::Budget;
 use abridge_proxy::dialect::{self, Dialect, Usage};
 use abridge_proxy::engine::edit_body;
 use abridge_proxy::plan::{Action, Need, Plan};
@@ -326,7 +327,7 @@ fn encrypted(file: &Path, cuts: &[usize]) -> Result<(), Failed> {
 fn tapped(kind: &'static str, body: &[u8], piece: usize) -> Option<Usage> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, kind.parse().expect("a type"));
-    let mut tap = Tap::new(dialect(), &headers);
+    let mut tap = Tap::new(dialect(), &headers, &Budget::new(0));
     body.chunks(piece).for_each(|chunk| tap.watch(&Bytes::copy_from_slice(chunk)));
     tap.finish().usage
 }

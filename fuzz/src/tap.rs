@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 
+use abridge_proxy::body::Budget;
 use abridge_proxy::dialect::{self, Usage};
 use abridge_proxy::relay::tap::{MAX_CARRY, Tap, TapReport};
 use bytes::Bytes;
@@ -53,7 +54,7 @@ pub fn run(input: &[u8]) {
 
 fn seen<'a>(content_type: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) -> TapReport {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, content_type.parse().expect("a type"))]);
-    let mut tap = Tap::new(dialect::default(), &headers);
+    let mut tap = Tap::new(dialect::default(), &headers, &Budget::new(0));
     pieces.into_iter().for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
     tap.finish()
 }

@@ -1,4 +1,4 @@
-//! `content-encoding` of request bodies: gzip, deflate, br and zstd, decoded within a limit.
+//! `content-encoding`: gzip, deflate, br and zstd. Request bodies are decoded within a limit, and answers as they come.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -8,6 +8,10 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::{Budget, Lease};
+
+mod stream;
+
+pub use stream::StreamDecoder;
 
 /// A supported content coding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -103,7 +107,7 @@ impl ContentCoding {
     /// allocated. The lease is attached to the returned bytes.
     pub fn decode(self, body: &[u8], limit: usize, budget: &Budget) -> Result<Bytes, DecodeError> {
         let window_log = self.window_log(body);
-        let needed = (1 << window_log) + DECODER;
+        let needed = memory(window_log);
         let _decoder = budget.lease(needed).ok_or(DecodeError::NoBudget { needed })?;
         let read = |reader: &mut dyn Read| read_limited(reader, limit, budget);
         match self {
@@ -138,6 +142,11 @@ impl ContentCoding {
 
 /// The memory of a decoder besides its window, in bytes.
 const DECODER: usize = 256 << 10;
+
+/// The memory of a decoder with a window of this size.
+fn memory(window_log: u32) -> usize {
+    (1 << window_log) + DECODER
+}
 
 /// How many bytes of a body the decoder of brotli reads at a time.
 const BROTLI_BUFFER: usize = 16 << 10;

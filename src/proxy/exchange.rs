@@ -207,10 +207,12 @@ impl Exchange {
             recording.begin_response(status, response.headers());
         }
         if let Some(edit) = &mut self.edit {
-            edit.tap = self
-                .conversation
-                .as_ref()
-                .map_or_else(Tap::default, |conversation| Tap::new(conversation.dialect, response.headers()));
+            edit.tap = match (&self.conversation, &self.accounting) {
+                (Some(conversation), Some(accounting)) => {
+                    Tap::new(conversation.dialect, response.headers(), &accounting.budget)
+                }
+                _ => Tap::default(),
+            };
             edit.put_headers(self.id, self.rescue, response.headers_mut());
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
 //! answer is one long line. Bedrock sends frames of AWS's event stream, each with one event: the lengths of the frame and of its
-//! headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
-//! outline; if that is too long as well, it switches itself off.
+//! headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. Of a compressed answer a copy is
+//! decoded. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the outline; if that is
+//! too long as well, it switches itself off.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,8 @@ use memchr::memchr2;
 use serde::Deserialize;
 
 use super::outline::Line;
-use crate::body::encoding::{ContentEncoding, content_type, is_type};
+use crate::body::Budget;
+use crate::body::encoding::{ContentEncoding, StreamDecoder, content_type, is_type};
 use crate::dialect::{Answer, Dialect, Usage};
 
 /// The report of the tap. A later one in the stream replaces an earlier one.
@@ -44,6 +46,8 @@ pub struct Tap {
     format: Format,
     // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
+    // That of a compressed answer.
+    decoder: Option<Box<StreamDecoder>>,
     // The line that has not ended yet, or its outline.
     carry: Line,
     // The frame that has not ended yet.
@@ -83,22 +87,36 @@ const MAX_STOP_REASON: usize = 32;
 // === impl Tap ===
 
 impl Tap {
-    /// A tap for an answer in this dialect with these headers. It is off for compressed answers and unknown types.
-    pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap) -> Self {
+    /// A tap for an answer in this dialect with these headers. It is off for unknown types and encodings. The memory of a decoder
+    /// is leased of the budget, if half of that is free.
+    pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap, budget: &Budget) -> Self {
         let formats = [
             ("text/event-stream", Format::Events),
             ("application/vnd.amazon.eventstream", Format::Frames),
             ("application/json", Format::Json),
         ];
-        let is_plain = ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let encoding = ContentEncoding::from_headers(headers);
         let kind = content_type(headers);
-        let format = formats.into_iter().find(|(name, _)| is_plain && is_type(kind, name));
-        let format = format.map_or(Format::Off, |(_, format)| format);
-        Self { format, dialect: Some(dialect), ..Self::default() }
+        let format = formats.into_iter().find(|(name, _)| is_type(kind, name)).map(|(_, format)| format);
+        let format = format.filter(|_| encoding != ContentEncoding::Unsupported).unwrap_or_default();
+        let decoder = match encoding {
+            ContentEncoding::Supported(coding) => Some(Box::new(StreamDecoder::new(coding, Some(budget.clone())))),
+            ContentEncoding::Identity | ContentEncoding::Unsupported => None,
+        };
+        Self { format, decoder, dialect: Some(dialect), ..Self::default() }
     }
 
     /// Reads a chunk of the answer.
     pub fn watch(&mut self, chunk: &Bytes) {
+        let Some(mut decoder) = self.decoder.take_if(|_| self.format != Format::Off) else { return self.read(chunk) };
+        if decoder.decode(chunk, |plain| self.read(&plain)) {
+            self.decoder = Some(decoder);
+        } else {
+            (self.format, self.overflowed) = (Format::Off, true);
+        }
+    }
+
+    fn read(&mut self, chunk: &Bytes) {
         match self.format {
             Format::Events => self.read_events(chunk),
             Format::Frames => self.read_frames(chunk),
@@ -190,14 +208,15 @@ fn sanitized(reason: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use http::header::CONTENT_TYPE;
+    use http::HeaderValue;
+    use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
     use super::*;
 
     fn watch(content_type: &str, chunks: &[&[u8]]) -> TapReport {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
-        let mut tap = Tap::new(crate::dialect::default(), &headers);
+        let mut tap = Tap::new(crate::dialect::default(), &headers, &Budget::new(1 << 30));
         for chunk in chunks {
             tap.watch(&Bytes::copy_from_slice(chunk));
         }
@@ -223,6 +242,26 @@ mod tests {
             let (head, tail) = STREAM.split_at(cut);
             assert_eq!(watch("text/event-stream", &[head, tail]), expected, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_compressed_answer_is_read() {
+        let expected = watch("text/event-stream", &[STREAM]);
+        let coded = zstd::encode_all(STREAM, 1).unwrap();
+        let watch = |coding: &'static str, budget: usize, coded: &[u8], n: usize| {
+            let fields = [(CONTENT_TYPE, "text/event-stream"), (CONTENT_ENCODING, coding)];
+            let headers = HeaderMap::from_iter(fields.map(|(name, value)| (name, HeaderValue::from_static(value))));
+            let mut tap = Tap::new(crate::dialect::default(), &headers, &Budget::new(budget));
+            coded.chunks(n).for_each(|chunk| tap.watch(&Bytes::copy_from_slice(chunk)));
+            tap.finish()
+        };
+        for n in [1, 100, coded.len()] {
+            assert_eq!(watch("zstd", 1 << 30, &coded, n), expected);
+        }
+        let off = TapReport { overflowed: true, ..TapReport::default() };
+        assert_eq!(watch("zstd", 1000, &coded, 100), off, "there is no memory");
+        assert_eq!(watch("br", 1 << 30, &coded, 100), off, "it is not what it says");
+        assert_eq!(watch("compress", 1 << 30, STREAM, 100), TapReport::default());
     }
 
     #[test]
@@ -303,7 +342,7 @@ mod tests {
         for (kind, body) in [("text/event-stream", stream), ("application/json", response)] {
             for piece in [body.len(), 100_000, 1000] {
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
-                let mut tap = Tap::new(crate::dialect::for_path("/responses").unwrap(), &headers);
+                let mut tap = Tap::new(crate::dialect::for_path("/responses").unwrap(), &headers, &Budget::new(0));
                 body.as_bytes().chunks(piece).for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
                 assert!(tap.carry.capacity() <= 2 * MAX_CARRY || piece == body.len());
                 assert_eq!(tap.finish(), expected, "{kind} in pieces of {piece}");

@@ -1,5 +1,6 @@
 //! The ledger: what answers cost as billed, what they would have cost without the edits, and how it is told.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -446,4 +447,42 @@ async fn a_request_that_was_marked_for_the_cache_would_have_cost_all_of_its_toke
     let [cost, unedited] = [100 * 3000 + 3000 * 300 + 900 * 3750 + 10 * 15_000, 4000 * 3000 + 10 * 15_000];
     let sums = sums(&abridge);
     assert_eq!((sums.edited, sums.edited_cost, sums.unedited_cost), (1, cost, unedited));
+}
+
+/// As Anthropic's servers send them to clients that accept it. <https://github.com/github/gh-aw-firewall/pull/1550>
+#[tokio::test]
+async fn a_compressed_answer_passes_unchanged_and_is_billed() {
+    let mut scene = Scene::new().await;
+    let abridge = scene.setup().start().await;
+    let usage = r#""usage":{"input_tokens":100,"cache_read_input_tokens":3000,"output_tokens":10}"#;
+    let whole = format!(r#"{{"type":"message","role":"assistant","content":[],"stop_reason":"end_turn",{usage}}}"#);
+    let start = format!(r#"{{"type":"message_start","message":{{"role":"assistant","content":[],{usage}}}}}"#);
+    let end = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":10}}"#;
+    let events = format!("event: message_start\ndata: {start}\n\nevent: message_delta\ndata: {end}\n\n");
+    let gzip = |plain: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(plain.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let answers = [
+        ("gzip", "text/event-stream", gzip(&events)),
+        ("gzip", "application/json", gzip(&whole)),
+        ("zstd", "text/event-stream", zstd::encode_all(events.as_bytes(), 1).unwrap()),
+    ];
+    for (n, (coding, kind, coded)) in (1..).zip(answers) {
+        let mut client = abridge.connect().await;
+        let body = r#"{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[{"role":"user","content":"Hello."}]}"#;
+        client.send(post("/v1/messages", &[&format!("accept-encoding: {coding}")], body)).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.get("accept-encoding"), Some(coding));
+        let fields =
+            [format!("content-encoding: {coding}"), format!("content-type: {kind}"), "connection: close".to_owned()];
+        call.answer("200 OK", &fields.each_ref().map(|field| &**field), &coded).await;
+        let reply = client.reply().await;
+        assert_eq!((reply.head.get("content-encoding"), &reply.body[..]), (Some(coding), &coded[..]));
+        within("the bill", async { while scrape(&abridge).await.sum("abridge_requests_total") < n {} }).await;
+        let sums = sums(&abridge);
+        let cost = 100 * 3000 + 3000 * 300 + 10 * 15_000;
+        assert_eq!((sums.requests, sums.unreported, sums.edited_cost), (n, 0, n * cost), "{coding} {kind}");
+    }
 }

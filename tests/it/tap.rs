@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use abridge_proxy::body::Budget;
 use abridge_proxy::dialect::{self, Usage};
 use abridge_proxy::relay::tap::{Tap, TapReport};
 use bytes::Bytes;
@@ -26,7 +27,7 @@ const NOT_COMPARED: [&str; 5] = [
 fn tapped<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> TapReport {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "text/event-stream".parse().unwrap());
-    let mut tap = Tap::new(dialect::default(), &headers);
+    let mut tap = Tap::new(dialect::default(), &headers, &Budget::new(0));
     chunks.for_each(|chunk| tap.watch(&Bytes::copy_from_slice(chunk)));
     tap.finish()
 }

@@ -8,6 +8,7 @@ use http::Uri;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
+use crate::body::Budget;
 use crate::dialect::{AnswerEnd, Dialect, Usage};
 use crate::engine::factors::Factors;
 use crate::engine::{EngineError, WaitCause};
@@ -44,6 +45,8 @@ pub(in crate::proxy) struct Accounting {
     pub(in crate::proxy) factors: Arc<Factors>,
     /// Warnings that are logged once.
     pub(in crate::proxy) notices: Notices,
+    /// The memory for the bodies of all requests, of which decoders of answers get some.
+    pub(in crate::proxy) budget: Budget,
 }
 
 /// A request that is a conversation.

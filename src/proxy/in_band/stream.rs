@@ -1,16 +1,14 @@
 //! A streamed answer that is joined from several rounds while it is relayed.
 
 use std::collections::VecDeque;
-use std::io::Write;
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::BodyExt;
 
 use super::{Format, InBandRecalls};
-use crate::body::encoding::ContentEncoding;
+use crate::body::encoding::{ContentEncoding, StreamDecoder};
 use crate::body::peek::PeekableBody;
 use crate::dialect::Joiner;
 use crate::relay::event_splitter::{EventSplitter, data};
@@ -22,7 +20,7 @@ pub(super) struct JoinedStream {
     // The round that is read.
     body: PeekableBody,
     // Its decoder, if it is compressed.
-    gzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    decoder: Option<Box<StreamDecoder>>,
     splitter: EventSplitter,
     // How many bytes were read of all rounds.
     n_bytes: usize,
@@ -51,8 +49,16 @@ impl JoinedStream {
         encoding: ContentEncoding,
     ) -> PeekableBody {
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        let stream =
-            Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining };
+        let stream = Self {
+            recalls,
+            joiner,
+            body,
+            decoder: decoder(encoding),
+            splitter,
+            n_bytes: 0,
+            ready,
+            state: State::Joining,
+        };
         PeekableBody::made(Box::pin(stream::unfold(stream, Self::next)))
     }
 
@@ -82,22 +88,14 @@ impl JoinedStream {
         }
     }
 
-    /// Reads a chunk as it came. Of a compressed one, little is decoded at a time, as it may become a thousand times longer.
+    /// Reads a chunk as it came.
     fn read_encoded(&mut self, chunk: &Bytes) {
-        const STEP: usize = 1 << 10;
-        if self.gzip.is_none() {
-            return self.read(chunk);
-        }
-        for piece in chunk.chunks(STEP) {
-            let Some(decoder) = &mut self.gzip else { return };
-            let written = decoder.write_all(piece).and_then(|()| decoder.flush());
-            let plain = std::mem::take(decoder.get_mut()).into();
-            self.read(&plain);
-            if written.is_err() {
-                let end = self.fail();
-                self.ready.push_back(Frame::data(end));
-                return;
-            }
+        let Some(mut decoder) = self.decoder.take() else { return self.read(chunk) };
+        if decoder.decode(chunk, |plain| self.read(&plain)) {
+            self.decoder = Some(decoder);
+        } else {
+            let end = self.fail();
+            self.ready.push_back(Frame::data(end));
         }
     }
 
@@ -144,7 +142,7 @@ impl JoinedStream {
             out.push(self.joiner.rest());
             self.state = State::Over;
         } else if let Ok(next) = self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
-            self.gzip = decoder(ContentEncoding::from_headers(next.headers()));
+            self.decoder = decoder(ContentEncoding::from_headers(next.headers()));
             self.body = next.into_body();
         } else {
             self.recalls.keep(&mut *self.joiner, &calls).await;
@@ -161,7 +159,8 @@ impl JoinedStream {
     }
 }
 
-/// The decoder of a stream: events are not read in any other encoding.
-fn decoder(encoding: ContentEncoding) -> Option<Box<MultiGzDecoder<Vec<u8>>>> {
-    (encoding != ContentEncoding::Identity).then(|| Box::new(MultiGzDecoder::new(Vec::new())))
+/// The decoder of a stream.
+fn decoder(encoding: ContentEncoding) -> Option<Box<StreamDecoder>> {
+    let ContentEncoding::Supported(coding) = encoding else { return None };
+    Some(Box::new(StreamDecoder::new(coding, None)))
 }

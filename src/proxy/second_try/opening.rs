@@ -9,7 +9,9 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::body::encoding::{ContentEncoding, is_of_type};
+use super::MAX_DECODING;
+use crate::body::Budget;
+use crate::body::encoding::{ContentEncoding, StreamDecoder, is_of_type};
 use crate::dialect::OpeningEvents;
 use crate::proxy::UpstreamAnswer;
 use crate::relay::event_splitter::{EventSplitter, field};
@@ -28,12 +30,22 @@ pub(super) async fn failure(answer: &mut UpstreamAnswer, opening: Option<&'stati
     if is_of_type(answer.headers(), "application/json") {
         return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
     }
-    let is_plain = ContentEncoding::from_headers(answer.headers()) == ContentEncoding::Identity;
-    if !is_plain || !is_of_type(answer.headers(), "text/event-stream") {
+    if !is_of_type(answer.headers(), "text/event-stream") {
         return None;
     }
+    let mut decoder = match ContentEncoding::from_headers(answer.headers()) {
+        ContentEncoding::Identity => None,
+        ContentEncoding::Supported(coding) => Some(StreamDecoder::new(coding, Some(Budget::new(MAX_DECODING)))),
+        ContentEncoding::Unsupported => return None,
+    };
     let mut events = EventSplitter::default();
-    match answer.body_mut().peek_until(MAX_HELD, HELD_FOR, |chunk| read(opening, &mut events, chunk)).await? {
+    let read = |chunk: &[u8]| {
+        let Some(decoder) = &mut decoder else { return read(opening, &mut events, chunk) };
+        let mut told = None;
+        let is_sound = decoder.decode(chunk, |plain| told = told.take().or_else(|| read(opening, &mut events, &plain)));
+        told.or((!is_sound).then_some(Told::Answer))
+    };
+    match answer.body_mut().peek_until(MAX_HELD, HELD_FOR, read).await? {
         Told::Failure(data) => Some(data),
         Told::Answer => None,
     }
