@@ -88,7 +88,7 @@ const MAX_STOP_REASON: usize = 32;
 
 impl Tap {
     /// A tap for an answer in this dialect with these headers. It is off for unknown types and encodings. The memory of a decoder
-    /// is leased of the budget, if half of that is free.
+    /// is leased of the budget, while at most a quarter of that is used.
     pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap, budget: &Budget) -> Self {
         let formats = [
             ("text/event-stream", Format::Events),

@@ -29,6 +29,9 @@ pub struct StreamDecoder {
 #[derive(Clone, Debug, Default)]
 struct Plain(Arc<Held<Vec<u8>>>);
 
+/// The memory of a decoder of gzip and deflate, in bytes: window, tables and buffer.
+const INFLATE: usize = 96 << 10;
+
 /// How many bytes are decoded at a time: they may become a thousand times longer.
 const STEP: usize = 1 << 10;
 
@@ -36,7 +39,7 @@ const STEP: usize = 1 << 10;
 const MAX_PLAIN: usize = 4 << 20;
 
 impl StreamDecoder {
-    /// A decoder whose memory is leased of a budget, if there is one and half of it is free.
+    /// A decoder whose memory is leased of a budget, if there is one, while at most a quarter of it is used.
     pub fn new(coding: ContentCoding, budget: Option<Budget>) -> Self {
         Self { coding, budget, decoder: None, lease: Lease::default(), plain: Plain::default() }
     }
@@ -63,8 +66,12 @@ impl StreamDecoder {
     /// A decoder for a stream that begins so.
     fn begin(&mut self, piece: &[u8]) -> io::Result<Box<dyn Write + Send + Sync>> {
         let window_log = self.coding.window_log(piece);
+        let needed = match self.coding {
+            ContentCoding::Gzip | ContentCoding::Deflate => INFLATE,
+            ContentCoding::Brotli | ContentCoding::Zstd => memory(window_log),
+        };
         if let Some(budget) = &self.budget
-            && !(budget.is_half_free() && budget.extend(&mut self.lease, memory(window_log)))
+            && (budget.used() > budget.limit() / 4 || !budget.extend(&mut self.lease, needed))
         {
             return Err(ErrorKind::OutOfMemory.into());
         }
@@ -181,17 +188,24 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_leased_while_half_of_the_budget_is_free() {
+    fn its_memory_is_leased_while_a_quarter_of_the_budget_is_used() {
         for (coding, bytes, _) in samples() {
-            let of_decoder = memory(coding.window_log(&bytes));
-            for (limit, used, suffices) in
-                [(of_decoder, 0, true), (of_decoder - 1, 0, false), (3 * of_decoder, 2 * of_decoder, false)]
-            {
+            let of_decoder = match coding {
+                ContentCoding::Gzip | ContentCoding::Deflate => INFLATE,
+                _ => memory(coding.window_log(&bytes)),
+            };
+            let five = 5 * of_decoder;
+            for (limit, used, suffices) in [
+                (of_decoder, 0, true),
+                (of_decoder - 1, 0, false),
+                (five, of_decoder, true),
+                (five, 2 * of_decoder, false),
+            ] {
                 let budget = Budget::new(limit);
                 let others = budget.lease(used).unwrap();
                 let mut decoder = StreamDecoder::new(coding, Some(budget.clone()));
                 assert_eq!(decoder.decode(&bytes, |_| ()), suffices, "{coding:?}");
-                assert_eq!(budget.used(), if suffices { of_decoder } else { used });
+                assert_eq!(budget.used(), used + if suffices { of_decoder } else { 0 });
                 drop((decoder, others));
                 assert_eq!(budget.used(), 0);
             }
