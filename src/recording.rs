@@ -17,6 +17,7 @@
 //! [`Keys::well_known`]: crate::payload::Keys::well_known
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Not;
@@ -202,7 +203,7 @@ pub enum ReadError {
     Json(&'static str, #[source] serde_json::Error),
     /// `policy.toml` is not valid.
     #[error("policy.toml")]
-    Policy(#[source] toml::de::Error),
+    Policy(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// The content of `summary.json`.

@@ -11,6 +11,7 @@ use std::{fmt, fs, io};
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::config::policies::plan_settings;
 use crate::dialect;
 use crate::payload::Keys;
 use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner, Sent};
@@ -172,7 +173,7 @@ pub struct Rewritten {
 
 /// The planner for the text of a `policy.toml`.
 pub fn planner_from_toml(text: &str) -> Result<Planner, ReadError> {
-    toml::from_str(text).map(Planner::new).map_err(ReadError::Policy)
+    plan_settings(text).map(Planner::new).map_err(|error| ReadError::Policy(error.into()))
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and

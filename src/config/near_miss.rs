@@ -46,7 +46,7 @@ impl Config {
     /// The variables that settings name.
     fn named_variables(&self) -> BTreeSet<String> {
         let mut named = BTreeSet::new();
-        let mut tables = toml::Table::try_from(self).map(toml::Value::Table).into_iter().collect::<Vec<_>>();
+        let mut tables = self.to_table().map(toml::Value::Table).into_iter().collect::<Vec<_>>();
         while let Some(value) = tables.pop() {
             match value {
                 toml::Value::Table(table) => {

@@ -3,11 +3,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use crate::it::support::{Setup, Upstream, Wire, upstream};
@@ -96,8 +99,19 @@ async fn converse(mut wire: Wire, times: Times) {
         } else {
             ("content-type: application/json", message.to_string())
         };
-        wire.send(upstream::whole("200 OK", &[kind], answer)).await;
+        if head.get("accept-encoding").is_some_and(|accepted| accepted.contains("gzip")) {
+            wire.send(upstream::whole("200 OK", &[kind, "content-encoding: gzip"], gzip(&answer))).await;
+        } else {
+            wire.send(upstream::whole("200 OK", &[kind], answer)).await;
+        }
     }
+}
+
+/// As Anthropic's servers send answers to clients that take them so.
+fn gzip(answer: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(answer.as_bytes()).unwrap();
+    encoder.finish().unwrap()
 }
 
 /// The events of a message with one block.
