@@ -202,8 +202,8 @@ pub enum ReadError {
     #[error("{0}")]
     Json(&'static str, #[source] serde_json::Error),
     /// `policy.toml` is not valid.
-    #[error("policy.toml")]
-    Policy(#[source] Box<dyn Error + Send + Sync>),
+    #[error(transparent)]
+    Policy(Box<dyn Error + Send + Sync>),
 }
 
 /// The content of `summary.json`.
