@@ -103,8 +103,7 @@ impl Proxy {
         let shown = headers.remove(headers::CLIENT);
         if !live.clients.are_required() {
             let is_local = connection.listener_role.exposure() != Exposure::Network && !is_forwarded(headers);
-            let is_account =
-                is_local && !self.are_several_callers() && shown_credential(headers).is_some_and(expires);
+            let is_account = is_local && !self.are_several_callers() && shown_credential(headers).is_some_and(expires);
             let account = HeaderValue::from_bytes(headers::ACCOUNT).ok().filter(|_| is_account);
             headers.extend(account.map(|account| (headers::CLIENT, account)));
             return Ok(());

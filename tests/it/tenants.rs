@@ -310,7 +310,8 @@ async fn what_is_sent_stays_the_same_when_a_client_renews_its_token() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).start().await;
     let (at, body) = (abridge.address(), with_results(&[long_text(1)]));
-    let tokens = ["sk-ant-oat01-a", "sk-ant-oat01-b", "sk-ant-oat01-c"].map(|token| format!("authorization: Bearer {token}"));
+    let tokens =
+        ["sk-ant-oat01-a", "sk-ant-oat01-b", "sk-ant-oat01-c"].map(|token| format!("authorization: Bearer {token}"));
     let mut sent = Vec::new();
     for token in &tokens {
         sent.push(recalls(&converse(at, &mut upstream, token, &body).await));
