@@ -230,7 +230,7 @@ impl Proxy {
             compress::place_token(&mut request);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
-        let known = Self::identify(&live, &mut request, connection);
+        let known = self.identify(&live, &mut request, connection);
         drop(live);
         let route = gateway.map_or_else(|| route(&request), Route::Gateway);
         let caller = self.caller(request.headers());

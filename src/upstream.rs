@@ -382,7 +382,8 @@ pub fn add_beta(headers: &mut http::HeaderMap, beta: &'static str) {
     }
 }
 
-const ANTHROPIC_BETA: http::HeaderName = http::HeaderName::from_static("anthropic-beta");
+/// The header that names features of Anthropic's API.
+pub const ANTHROPIC_BETA: http::HeaderName = http::HeaderName::from_static("anthropic-beta");
 
 // === impl UpstreamName ===
 

@@ -12,7 +12,7 @@ use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::headers::{self, X_GOOG_API_KEY, credential};
+use super::headers::{self, X_GOOG_API_KEY, credential, shown_credential};
 use super::{ClientRequest, Destination, LiveConfig, OwnAnswer, Proxy, ProxyError};
 use crate::admin::Requester;
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
@@ -90,8 +90,11 @@ impl WrongTokens {
 
 impl Proxy {
     /// Notes which known client sends the request, in a header field that clients cannot set, and removes its token: no
-    /// upstream gets it. Where no clients are known, every client may use abridge.
+    /// upstream gets it. Where no clients are known, every client may use abridge. An account's tokens, which its client renews
+    /// every few hours, are noted as one on this machine, as long as no other caller has come: what is named by a token would
+    /// have another name in every request of a conversation from then on.
     pub(super) fn identify(
+        &self,
         live: &LiveConfig,
         request: &mut ClientRequest,
         connection: ConnectionInfo,
@@ -99,6 +102,10 @@ impl Proxy {
         let headers = request.headers_mut();
         let shown = headers.remove(headers::CLIENT);
         if !live.clients.are_required() {
+            let is_local = connection.listener_role.exposure() != Exposure::Network && !is_forwarded(headers);
+            let is_account = is_local && !self.are_several_callers() && shown_credential(headers).is_some_and(expires);
+            let account = HeaderValue::from_bytes(headers::ACCOUNT).ok().filter(|_| is_account);
+            headers.extend(account.map(|account| (headers::CLIENT, account)));
             return Ok(());
         }
         let by_certificate = connection.certificate.and_then(|digest| live.clients.with_digest(&digest));
@@ -248,7 +255,7 @@ impl CallersSeen {
         if api.last.load(Ordering::Relaxed) == id || self.are_several() {
             return;
         }
-        let expires = expires(credential(headers).unwrap_or_default());
+        let expires = expires(shown_credential(headers).unwrap_or_default());
         if api.history.with(|history| history.follow(id, expires)) {
             api.last.store(id, Ordering::Relaxed);
         } else {
@@ -279,10 +286,10 @@ impl CallerHistory {
 }
 
 /// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with an account of `ChatGPT`, or a token
-/// that Claude Code has of an Anthropic account.
+/// that Claude Code has of an Anthropic account, or of Google Cloud.
 fn expires(credential: &[u8]) -> bool {
     let token = credential.strip_prefix(b"Bearer ").unwrap_or(credential);
-    token.starts_with(b"eyJ") || token.starts_with(b"sk-ant-oat")
+    [&b"eyJ"[..], b"sk-ant-oat", b"ya29."].iter().any(|known| token.starts_with(known))
 }
 
 #[cfg(test)]

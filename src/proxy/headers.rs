@@ -14,6 +14,9 @@ pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 /// The header by which a known client shows its token beside a key, and in which abridge then notes the client's name.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client");
 
+/// What abridge notes there of an account whose tokens its client renews, which is no name.
+pub(super) const ACCOUNT: &[u8] = b"\xff";
+
 /// How `authorization` begins in a request with AWS Signature Version 4.
 const SIGNED: &[u8] = b"AWS4-HMAC-SHA256";
 
@@ -50,14 +53,19 @@ pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The header field of the key that Gemini reads.
 pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
-/// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged. For a client that the
-/// settings know it is the name, whichever token the client shows.
+/// What stands for the client's credential, if any. It is hashed, and neither stored nor logged. For a client that the settings
+/// know it is the name, whichever token the client shows, and for an account [`ACCOUNT`].
+pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(CLIENT).map(HeaderValue::as_bytes).or_else(|| shown_credential(headers))
+}
+
+/// The credential that the client shows, if any; an empty field is none.
 ///
 /// Clients of Anthropic may send two, of which `x-api-key` is the one that the API documents. Elsewhere `x-api-key` may be
 /// a gateway's, which many callers share: `authorization` comes first.
-pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
-    static OF_ANTHROPIC: [HeaderName; 5] = [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY, X_GOOG_API_KEY];
-    static OF_OTHERS: [HeaderName; 5] = [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY, X_GOOG_API_KEY];
+pub(super) fn shown_credential(headers: &HeaderMap) -> Option<&[u8]> {
+    static OF_ANTHROPIC: [HeaderName; 4] = [X_API_KEY, AUTHORIZATION, API_KEY, X_GOOG_API_KEY];
+    static OF_OTHERS: [HeaderName; 4] = [AUTHORIZATION, API_KEY, X_API_KEY, X_GOOG_API_KEY];
     let order = if headers.contains_key(ANTHROPIC_VERSION) { &OF_ANTHROPIC } else { &OF_OTHERS };
     let mut shown = order.iter().filter_map(|name| headers.get(name)).map(HeaderValue::as_bytes);
     let shown = shown.find(|credential| !credential.is_empty())?;

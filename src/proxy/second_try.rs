@@ -49,9 +49,10 @@ pub struct Settings {
     /// not enough and `"summarize"` is in `policy.edits`. When it names one of the forms of `policy.forms`, the request is
     /// brought into that form, and so are all later requests for that model; with 500 too, as llama.cpp answers.
     ///
-    /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
-    /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
-    /// without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
+    /// When the upstream answers an edited request with 400 and names its messages, its tool calls or abridge's own tool, or
+    /// refuses what Claude Code has not written, the client's original is sent once, and that conversation is not edited for
+    /// an hour. If it names the model's reasoning, the request is sent without the reasoning before each pass, if that makes
+    /// another one, and so is that conversation for an hour.
     #[default(true)]
     pub enabled: bool,
 }
@@ -127,8 +128,9 @@ impl Proxy {
         retry.head.parts.headers = mem::take(&mut retry.fields).into_iter().collect();
         let mut learnt = None;
         let other = match refusal {
-            Refusal::Tools => return first,
-            Refusal::Sequence => None,
+            // abridge's own tool may be one that is not accepted, or one too many.
+            Refusal::Tools if exchange.recalls.is_none() => return first,
+            Refusal::Tools | Refusal::Sequence => None,
             Refusal::Overflow(counts) => {
                 self.shorten(rescue, &retry, counts, exchange).await.map(|shorter| (shorter, RescueKind::Overflow))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use tokio::time::{Instant, timeout};
 
@@ -15,11 +15,11 @@ use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
 use crate::tokens::models::{self, Source, Sourced};
-use crate::upstream::Upstream;
 use crate::upstream::probe::{Listing, ListingError, ModelsRequest};
 use crate::upstream::routes::ANTHROPIC_VERSION;
+use crate::upstream::{ANTHROPIC_BETA, Upstream};
 
-use super::headers::{API_KEY, X_API_KEY};
+use super::headers::{self, API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
 /// with a growing delay after each failure. A local server may load another model, or one in another way, so each answer of
@@ -145,6 +145,10 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
             request.headers.insert(name, value.clone());
         }
     }
+    // Anthropic's API takes the token of an account beside this name alone.
+    let mut betas = parts.headers.get_all(ANTHROPIC_BETA).iter().flat_map(headers::names);
+    let of_account = betas.find(|name| name.starts_with(b"oauth-")).and_then(|name| HeaderValue::from_bytes(name).ok());
+    request.headers.extend(of_account.map(|name| (ANTHROPIC_BETA, name)));
     Some(request)
 }
 

@@ -306,6 +306,26 @@ async fn a_token_that_its_client_renews_stays_one_caller() {
 }
 
 #[tokio::test]
+async fn what_is_sent_stays_the_same_when_a_client_renews_its_token() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let (at, body) = (abridge.address(), with_results(&[long_text(1)]));
+    let tokens =
+        ["sk-ant-oat01-a", "sk-ant-oat01-b", "sk-ant-oat01-c"].map(|token| format!("authorization: Bearer {token}"));
+    let mut sent = Vec::new();
+    for token in &tokens {
+        sent.push(recalls(&converse(at, &mut upstream, token, &body).await));
+    }
+    assert!(sent.iter().all(|handles| *handles == sent[0]), "{sent:?}");
+    // Through a proxy, and beside another caller, each token is a caller.
+    let forwarded = format!("{}\r\nx-forwarded-for: 10.0.0.1", tokens[2]);
+    assert_ne!(recalls(&converse(at, &mut upstream, &forwarded, &body).await), sent[0]);
+    converse(at, &mut upstream, &tokens[0], &body).await;
+    let own = recalls(&converse(at, &mut upstream, &tokens[0], &body).await);
+    assert!(own != sent[0] && own != recalls(&converse(at, &mut upstream, &tokens[1], &body).await));
+}
+
+#[tokio::test]
 async fn on_an_address_that_others_reach_a_handle_needs_its_credential() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).listen(&["0.0.0.0:0"]).start().await;

@@ -12,7 +12,8 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
         Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     let body = with_results(&texts).replace("gpt-4o", "house-model");
-    let request = post("/v1/chat/completions?v=1", &KEYS, &body);
+    let betas = "anthropic-beta: claude-code-20250219, oauth-2025-04-20,effort-2025-11-24";
+    let request = post("/v1/chat/completions?v=1", &[&KEYS[..], &[betas]].concat(), &body);
 
     let [mut first, mut second] = request_and_list(&mut scene, &request).await;
     assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
@@ -21,6 +22,7 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
         let (name, value) = key.split_once(": ").unwrap();
         assert_eq!(second.head.get(name), Some(value));
     }
+    assert_eq!(second.head.get("anthropic-beta"), Some("oauth-2025-04-20"));
     // The listing of Anthropic comes in pages.
     let page = r#"{"data":[{"id":"other"}],"has_more":true,"first_id":"other","last_id":"other"}"#;
     second.answer("200 OK", &["connection: close"], page).await;

@@ -19,14 +19,12 @@ impl AnswerFormat for Messages {
         let ending = if kind == "message_delta" { event.object("delta")? } else { None };
         let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
         let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
-        for of in start.iter().chain([&event]) {
-            if let Some(usage) = of.object("usage")? {
-                usage.enter_usage(answer, bill)?;
-            }
-        }
         answer.is_error |= kind == "error" || event.get("error").is_some();
         answer.is_complete |= kind == "message_stop";
         answer.stop_reason = ended.or(whole).or(started).or(answer.stop_reason.take());
+        for usage in start.iter().chain([&event]).filter_map(|of| of.object("usage").ok()?) {
+            let _not_told = usage.enter_usage(answer, bill);
+        }
         if answer.text.is_some() {
             let delta = if kind == "content_block_delta" { event.object("delta")? } else { None };
             for block in event.object("content_block")?.into_iter().chain(delta).chain(event.objects("content")?) {
@@ -132,6 +130,16 @@ mod tests {
         assert!(all.calls_tool && !all.is_error);
         assert_eq!(all.usage, Some(Usage { input: 9, cached: 0, output: 3, ..Usage::default() }));
         assert_eq!(all.stop_reason.as_deref(), Some("tool_use"));
+    }
+
+    #[test]
+    fn usage_that_cannot_be_read_is_none() {
+        // Some gateways count twice what a cache has served (maximhq/bifrost#1872).
+        for odd in [r#"{"input_tokens":-12}"#, r#"{"input_tokens":"12"}"#, "7"] {
+            let delta = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{odd}}}"#);
+            let read = answer(&[&delta]).unwrap();
+            assert_eq!((read.stop_reason.as_deref(), read.usage), (Some("end_turn"), None), "{odd}");
+        }
     }
 
     #[test]

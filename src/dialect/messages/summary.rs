@@ -30,8 +30,9 @@ impl SummaryRequest for Messages {
     /// `tool_choice`, `thinking` and the effort stay as they are, as another value would miss the cache of the messages; that no
     /// tool may be called is what the instruction says.
     const SHAPING: &'static str = include_str!("summary/shaping.txt");
+    /// Not `speed`: a fast answer costs several times as much, and is for requests as Claude Code has written them alone.
     const ROUTING: &'static [&'static str] =
-        &["metadata", "service_tier", "inference_geo", "speed", "anthropic_version", "anthropic_beta"];
+        &["metadata", "service_tier", "inference_geo", "anthropic_version", "anthropic_beta"];
 
     /// What an `OAuth` token needs, and the system line.
     fn begin(&self, request: &mut ObjectWriter, fields: &Fields<'_>, prompt: &Prompt<'_>) {
@@ -97,7 +98,7 @@ pub(super) fn with_one_token(body: &[u8]) -> Option<Bytes> {
 }
 
 /// The system blocks without which Anthropic refuses a request that shows an `OAuth` token: what says who pays for a request
-/// of Claude Code, and the sentence in which it names itself. They are the first ones, or the beginning of the only text.
+/// of Claude Code, the sentence in which it names itself, or both. They are the first ones, or the beginning of the only text.
 fn identity(system: Option<&str>) -> Vec<String> {
     let is_identity = |text: &str| IDENTITIES.iter().any(|identity| text.starts_with(identity));
     if let Some(text) = system.and_then(string) {
@@ -108,8 +109,7 @@ fn identity(system: Option<&str>) -> Vec<String> {
     let text = |block: &str| Some(Fields::of(block)?.string("text")?.into_owned());
     let n_billing = blocks.iter().take_while(|block| text(block).is_some_and(|text| text.starts_with(BILLING))).count();
     let is_named = blocks.get(n_billing).and_then(|block| text(block)).is_some_and(|text| is_identity(&text));
-    let n = if is_named { n_billing + 1 } else { 0 };
-    blocks.into_iter().take(n).map(str::to_owned).collect()
+    blocks.into_iter().take(n_billing + usize::from(is_named)).map(str::to_owned).collect()
 }
 
 fn text_block(text: &str) -> String {

@@ -240,6 +240,22 @@ const SEQUENCES: &[(&str, &str)] = &[
         "llama.cpp; recorded from llama-server",
         r#"{"error":{"code":400,"message":"Expected 'messages' to be an array","type":"invalid_request_error"}}"#,
     ),
+    (
+        "Anthropic, fast mode; Wei-Shaw/claude-relay-service#1003",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Fast mode is currently available in research preview in Claude Code. It is not yet available via API."}}"#,
+    ),
+    (
+        "Anthropic, a subscription; griffinmartin/opencode-claude-auth#145",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Third-party apps now draw from your extra usage, not your plan limits."}}"#,
+    ),
+    (
+        "Anthropic, a subscription; griffinmartin/opencode-claude-auth#147",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"You're out of extra usage. Add more at claude.ai/settings/usage and keep going."}}"#,
+    ),
+    (
+        "Anthropic, a subscription; as clients' documents have it",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"This credential is only authorized for use with Claude Code and cannot be used for other API requests."}}"#,
+    ),
 ];
 
 /// Refusals for the sequence of items in OpenAI Responses. Their parameter is `input`.

@@ -7,8 +7,10 @@ use std::io::Write as _;
 use serde_json::{Value, json};
 
 use super::{DIALECTS, SETTINGS, added, answer, ask, ends_in_an_error, grep, handle, line, next, send};
+use crate::support::bodies::DANGLING;
+use crate::support::offloads::{long_text, with_results};
 use crate::support::rounds::{Act, Api, TOOL};
-use crate::support::{Scene, post};
+use crate::support::{Scene, chat, post};
 
 /// A stream of chunks with these choices.
 fn chunks(choices: &[Value]) -> String {
@@ -234,4 +236,26 @@ async fn beside_strict_tools_the_tool_is_strict() {
         assert_eq!(required, all.iter().map(Value::to_string).collect(), "{schema}");
         assert_eq!(schema["additionalProperties"], false);
     }
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_take_abridge_s_own_tool_gets_the_original() {
+    let refusal = r#"{"error":{"message":"Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 129 instead.","type":"invalid_request_error","param":"tools","code":"array_above_max_length"}}"#;
+    let mut scene = Scene::with("second_try.enabled = true").await;
+    let body = with_results(&[long_text(1)]).replace("\"bash\"", "\"look\"");
+    scene.client.send(chat(&body)).await;
+    let mut call = scene.upstream.request().await;
+    let sent = call.bytes().await;
+    assert!(sent.ends_with(b"}}]}") && memchr::memmem::find(&sent, br#"{"name":"abridge_recall""#).is_some());
+    call.answer("400 Bad Request", &["content-type: application/json", "connection: close"], refusal).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.bytes().await, body);
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    assert_eq!(scene.client.reply().await.head.get("x-abridge-rescue"), Some("original"));
+    // The tools of this one are the client's.
+    let mut scene = Scene::with("second_try.enabled = true").await;
+    let mut call = scene.ask(chat(DANGLING)).await;
+    call.answer("400 Bad Request", &["content-type: application/json", "connection: close"], refusal).await;
+    assert_eq!(scene.client.reply().await.head.status(), 400);
+    scene.upstream.no_more();
 }

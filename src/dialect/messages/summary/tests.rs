@@ -71,13 +71,9 @@ fn a_fresh_request_keeps_what_an_oauth_token_needs() {
         );
         assert_eq!(system_of(&format!("[{block}]"), Some("m")), r#""You summarise.""#);
     }
-    for others in [
-        format!("[{other}]"),
-        format!("[{billing},{other}]"),
-        r#""Be brief.""#.to_owned(),
-        "[]".to_owned(),
-        "null".to_owned(),
-    ] {
+    // As the classifier of Claude Code's auto mode asks (dyndynjyxa/aio-coding-hub#384).
+    assert_eq!(system_of(&format!("[{billing},{other}]"), None), format!("[{billing},{own}]"));
+    for others in [format!("[{other}]"), r#""Be brief.""#.to_owned(), "[]".to_owned(), "null".to_owned()] {
         assert_eq!(system_of(&others, None), r#""You summarise.""#, "{others}");
     }
 }
