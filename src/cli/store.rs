@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Subcommand;
+use http::Request;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
@@ -260,7 +261,7 @@ async fn backup(
     proxy.patience = BACKUP_PATIENCE;
     let path = to.to_str().context("the name of the file is not UTF-8")?;
     let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
-    let answer = proxy.post(&target, &[], b"")?;
+    let answer = proxy.send(Request::post(&target), b"").await?;
     if answer.status != 200 {
         return Ok(refuse(&anyhow!("{}", answer.first_line())));
     }

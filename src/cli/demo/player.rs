@@ -155,7 +155,7 @@ impl Player {
             // A result that was not edited may contain such a URL, too.
             let Some(original) = original.filter(|original| **original != text) else { continue };
             let Some(path) = recalled_path(&text) else { continue };
-            let given = abridge.get(path)?.body.into();
+            let given = abridge.get(path)?.body;
             originals.push(Original { path: path.to_owned(), known: original.clone(), given });
         }
         Ok(originals)
