@@ -17,7 +17,7 @@ fn known(name: &str) -> (Option<usize>, Encoding) {
 /// Returns what is known of a model, whoever says so.
 fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
     let Model { window, encoding, .. } = models.find(name);
-    (window.map(|window| window.value), encoding.value)
+    (window.map(|window| window.value), encoding)
 }
 
 #[test]
