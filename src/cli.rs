@@ -82,8 +82,8 @@ pub enum Command {
     Explain(explain::Args),
     /// Check everything that abridge depends on and suggest a fix for each fault: exit code 0 if there is none, else 1.
     Doctor(OutputArgs),
-    /// Print the context windows and encodings that are known for models, and their sources.
-    Models(models::Args),
+    /// Print the context windows, encodings and token factors that are known for models, and their sources.
+    Models(OutputArgs),
     /// Check that a running proxy is alive: exit code 0 if so, else 1.
     Health(health::Args),
     /// Print what the edits have saved, by day, model, client or policy.

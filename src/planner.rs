@@ -92,26 +92,8 @@ pub struct Settings {
     /// Where they are not set, it sets `trigger`, `keep` and `keep_reads` of `clear_tool_results`, whether
     /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
     pub goal: Goal,
-    /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON object
-    /// become `{}` and are stored. `"filled"`: an empty or blank text becomes `(empty)`. `"texts_beside_calls"`: a missing one
-    /// beside calls too (Chat Completions). `"reasoning_content"`: a message of the model without that field gets it, with a
-    /// space. `"no_reasoning_fields"`: `reasoning_content`, `reasoning` and `reasoning_details` are removed and stored.
-    /// `"signed_calls"`: Gemini's first call of a content gets Google's placeholder for a signature, if it has none.
-    /// `"new_signatures"`: calls get it in place of theirs, other parts have none. `"leading_system"`: instructions after the
-    /// first message get the role `user`. `"bridge"`: the model says `OK.` between results and a message of the user (Chat
-    /// Completions). `"alternating"`: also between two messages of the user, and the user says `Go on.` between two texts of
-    /// the model. `"unique_ids"`: an id of a call that is repeated, longer than 40 bytes, or has other characters than letters,
-    /// digits, `_` and `-` is replaced; a repeated id of an item is removed. `"nine_ids"`: ids of calls that are not nine
-    /// letters and digits are replaced. `"named_results"`: results of Chat Completions get the name of their tool.
-    /// `"tool_parameters"`: functions without parameters get an empty object. `"four_cache_marks"`: of more than four marks for
-    /// the prompt cache, the first ones of the conversation are removed; after a mark of five minutes, marks of an hour become
-    /// such marks. `"text_only_errors"`: images in results that report an error become a text and are stored.
-    /// `"paired_server_tools"`: a call that the server answers itself, if its result is missing, and such a result without its
-    /// call become a text and are stored. `"no_item_ids"`: items of Responses in turns without reasoning lose their ids.
-    /// `"new_images"`: images, files and sound in messages of the user that the model has answered become a text and are
-    /// stored. `"small_images"`: images of more than 5 MiB in base64, or 8,000 pixels a side, become a text and are stored.
-    /// `"few_images"`: `clear_tool_results` keeps images within Anthropic's limits of one request. `[second_try]` learns from
-    /// refusals which forms an upstream requires.
+    /// Forms that are applied to every request, after all edits. `[second_try]` learns from refusals which forms an upstream
+    /// requires.
     ///
     /// Example: `["filled"]`
     pub forms: Vec<Form>,
@@ -259,7 +241,7 @@ impl PlanSettings {
     /// signatures.
     #[must_use]
     pub fn stripping(&self) -> Self {
-        let models = vec![models::Pattern::any()];
+        let models = vec![models::Pattern::new("*")];
         let reasoning = reasoning::Settings { models, ..Default::default() };
         Self { reasoning, ..self.with_forms(&[Form::NewSignatures]) }
     }

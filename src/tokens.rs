@@ -167,7 +167,7 @@ impl Meter {
         let name = model.unwrap_or_default();
         let models::Model { window, encoding, token_factor: factor, reasoning } = self.models().find(name);
         let window = window.map(|window| window.value);
-        Gauge { shared: Arc::clone(&self.shared), encoding: encoding.value, factor, window, reasoning }
+        Gauge { shared: Arc::clone(&self.shared), encoding, factor, window, reasoning }
     }
 
     /// How many tokens this model takes, prompt and answer together, if that is known.

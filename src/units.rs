@@ -238,13 +238,8 @@ pub fn prorated(number: u64, part: u64, whole: u64) -> u64 {
 
 /// `part` in percent of `whole`, rounded.
 pub fn percent(part: u64, whole: u64) -> u64 {
-    u64::try_from(div_rounded(100 * u128::from(part), whole)).unwrap_or(u64::MAX)
-}
-
-/// `n` divided by `by`, rounded.
-pub fn div_rounded(n: u128, by: u64) -> u128 {
-    let by = u128::from(by.max(1));
-    (n + by / 2) / by
+    let whole = u128::from(whole.max(1));
+    u64::try_from((100 * u128::from(part) + whole / 2) / whole).unwrap_or(u64::MAX)
 }
 
 /// A time in seconds since 1970 as `20261128T235959Z`.

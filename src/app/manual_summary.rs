@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use bytes::Bytes;
 use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use tokio::runtime::{self, Runtime};
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::{TASK_DRAIN_TIMEOUT, build_live, store as of_app};
+use super::{TASK_DRAIN_TIMEOUT, build_live, runtime, store as of_app};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
 use crate::dialect;
@@ -46,7 +45,7 @@ impl OfflineSummarizer {
         let keys = Keys::well_known();
         let live = build_live(config, &environment, config.address(), keys.clone(), None)?;
         Ok(Self {
-            runtime: runtime()?,
+            runtime: runtime(1)?,
             engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
             budget: Budget::new(config.server.max_buffered.as_usize()),
             live,
@@ -71,7 +70,7 @@ impl OfflineSummarizer {
 /// Summarises a body now, as a proxy with these settings would.
 pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let environment = Environment::read(&sources.variables, config)?;
-    let runtime = runtime()?;
+    let runtime = runtime(1)?;
     let summarized = runtime.block_on(run(config, &environment, body));
     runtime.shutdown_timeout(THREAD_JOIN_TIMEOUT);
     summarized
@@ -98,10 +97,6 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     }
     let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((*edited, outcome))
-}
-
-fn runtime() -> anyhow::Result<Runtime> {
-    runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// The origin of a summary of a body that no client request has caused.

@@ -61,7 +61,7 @@ impl Running {
         record: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let tasks = Tasks::default();
-        let recorder = record
+        let mut recorder = record
             .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
             .transpose()?;
         let store::Opened { store, keys, notice } = store::open(config, environment).await?;
@@ -83,7 +83,9 @@ impl Running {
         let summaries = Arc::clone(&engine.summaries);
         let index_read = summaries.until_read();
         tasks.spawn(async move { summaries.read_index().await });
-        let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
+        if let Some(recorder) = &mut recorder {
+            recorder.address.clone_from(&address);
+        }
         let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
         let places = [config.server.max_in_flight, config.server.max_connections];
         let proxy = Arc::new(Proxy::new(live, engine, limits, places, &config.limits, shared));

@@ -5,10 +5,9 @@
 //! of what the upstream received. They are the same in each run, because all that is counted is: the session, the handles
 //! (`STORE_SECRET`), and the address under which originals are read (`RECALL_URL`).
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -34,9 +33,6 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
     #[arg(help = "The wire format of the session: chat_completions (or chat), responses, messages, gemini")]
     dialect: DialectName,
-    /// Show it without pauses, also on a terminal
-    #[arg(long)]
-    fast: bool,
     /// Write the request of each turn into DIR: as the agent sent it, and as the upstream received it
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -48,9 +44,6 @@ pub struct Demo {
     player: Option<Player>,
     signals: ProxySignals,
 }
-
-/// The pause after each turn, for eyes.
-const PACE: Duration = Duration::from_millis(50);
 
 /// Where the model is told to read originals. The proxy listens on a free port, whose digits would count as tokens; the
 /// demo reads from the proxy what the model is told to read here.
@@ -65,9 +58,7 @@ pub fn run(
     sources: &Sources,
     serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Exit>>>,
 ) -> anyhow::Result<Exit> {
-    let is_terminal = io::stdout().is_terminal();
-    let colour = if wants_colour(sources)? { Colour::On } else { Colour::Off };
-    let output = Output::new(colour, if is_terminal && !args.fast { PACE } else { Duration::ZERO });
+    let output = Output::new(if wants_colour(sources)? { Colour::On } else { Colour::Off });
     let runtime = runtime()?;
     let played = runtime.block_on(async {
         // Before anything is there that a signal would leave behind.
@@ -135,5 +126,5 @@ impl Demo {
 fn dialect_of(name: &str) -> Result<DialectName, &'static str> {
     let name = if name == "chat" { "chat_completions" } else { name };
     let found = DialectName::ALL.into_iter().find(|dialect| dialect.name() == name);
-    found.ok_or("allowed: chat_completions, responses, messages")
+    found.ok_or("allowed: chat_completions, responses, messages, gemini")
 }

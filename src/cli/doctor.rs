@@ -81,7 +81,7 @@ pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>)
     if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
         let runtime = runtime()?;
         runtime.block_on(async {
-            check_addresses(&mut findings, &config);
+            check_addresses(&mut findings, &config).await;
             check_access(&mut findings, &config, &environment);
             check_store(&mut findings, &config, &environment).await;
             check_upstreams(&mut findings, &config, &environment).await;
@@ -120,7 +120,7 @@ fn check_settings(
     Some((config, environment))
 }
 
-fn check_addresses(findings: &mut Findings, config: &Config) {
+async fn check_addresses(findings: &mut Findings, config: &Config) {
     let operators = config.admin.listen.iter().flat_map(|listen| &listen.0);
     for address in config.server.listen.0.iter().chain(operators) {
         // A Unix socket is not bound as a check: that would take it from a proxy that starts at the same time.
@@ -129,7 +129,7 @@ fn check_addresses(findings: &mut Findings, config: &Config) {
             Address::Tcp(_) => Listener::bind(address).map(drop),
         };
         match bound {
-            _ if health::answers(address, config) => {
+            _ if health::answers(address, config).await => {
                 findings.ok("address", format!("{address}: an abridge is running there"));
             }
             Ok(()) => findings.ok("address", format!("{address} is free")),

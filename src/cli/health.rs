@@ -1,5 +1,7 @@
 //! `abridge health`: checks that a running proxy is alive, for the health check of a container.
 
+use http::Request;
+
 use crate::cli::client::{ClientError, RunningProxy};
 use crate::cli::{Exit, refuse};
 use crate::config::Config;
@@ -21,19 +23,20 @@ pub struct Args {
 /// Checks the proxy, and prints the reason to standard error if it is not healthy.
 pub fn run(args: &Args, config: &Config) -> Exit {
     let proxy = RunningProxy::of(args.url.as_deref(), config.server.listen.0.first(), config, FLAG);
-    proxy.and_then(|proxy| ask(&proxy)).map_or_else(|error| refuse(&error.into()), |()| Exit::Ok)
+    proxy.and_then(|proxy| proxy.wait(ask(&proxy))).map_or_else(|error| refuse(&error.into()), |()| Exit::Ok)
 }
 
 /// Whether an abridge proxy answers at this address; with TLS, whether the address accepts connections.
-pub(super) fn answers(address: &Address, config: &Config) -> bool {
-    RunningProxy::of(None, Some(address), config, FLAG).is_ok_and(|proxy| ask(&proxy).is_ok())
+pub(super) async fn answers(address: &Address, config: &Config) -> bool {
+    let Ok(proxy) = RunningProxy::of(None, Some(address), config, FLAG) else { return false };
+    ask(&proxy).await.is_ok()
 }
 
-fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
+async fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
     if proxy.tls {
-        return proxy.connect().map(drop);
+        return proxy.connect().await.map(drop);
     }
-    let answer = proxy.get(PATH)?;
+    let answer = proxy.send(Request::get(PATH), b"").await?;
     if answer.status == 200 {
         return Ok(());
     }

@@ -6,12 +6,14 @@
 use std::io::{self, BufRead, Read};
 
 use anyhow::Context;
+use http::Request;
 use serde_json::{Value, json};
 
 use crate::admin::mcp::{MAX_REQUEST_BYTES, PATH};
-use crate::cli::client::{ProxyArgs, RunningProxy};
+use crate::cli::client::{self, ProxyArgs, RunningProxy};
 use crate::cli::{Exit, print};
 use crate::config::{Config, Sources};
+use crate::upstream::target::KeyHeader;
 
 /// Arguments of `mcp`.
 #[derive(clap::Args, Debug)]
@@ -35,10 +37,10 @@ const INTERNAL_ERROR: i32 = -32_603;
 /// Passes messages on until standard input ends.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let mut proxy = args.at.proxy_for_callers(sources, config)?;
-    let named = args.key_env.as_deref().map(|name| (name, "authorization: Bearer "));
-    if let Some((name, field)) = named.or(args.api_key_env.as_deref().map(|name| (name, "x-api-key: "))) {
+    let named = args.key_env.as_deref().map(|name| (name, KeyHeader::Authorization));
+    if let Some((name, field)) = named.or(args.api_key_env.as_deref().map(|name| (name, KeyHeader::XApiKey))) {
         let key = sources.variables.secret(name)?.with_context(|| format!("{name} is not set"))?;
-        proxy.credential = Some((field, key));
+        proxy.credential = client::field(field, Some(key));
     }
     let mut input = io::stdin().lock();
     loop {
@@ -66,10 +68,10 @@ fn answer(proxy: &RunningProxy, message: &[u8]) -> Option<Vec<u8>> {
         let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": INTERNAL_ERROR, "message": why}});
         Some(error.to_string().into_bytes())
     };
-    let mut fields =
-        vec!["content-type: application/json".to_owned(), "accept: application/json, text/event-stream".to_owned()];
+    let mut fields = vec![("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     fields.extend(standard_fields(&parsed));
-    match proxy.post(PATH, &fields, message) {
+    let request = fields.into_iter().fold(Request::post(PATH), |request, (name, value)| request.header(name, value));
+    match proxy.wait(proxy.send(request, message)) {
         // JSON has no line ends outside of strings that it must have.
         Ok(answer) if answer.header("content-type") == Some("application/json") => {
             Some(answer.body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect())
@@ -81,13 +83,10 @@ fn answer(proxy: &RunningProxy, message: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The header fields that repeat what the body says, which revisions without a handshake require.
-fn standard_fields(message: &Value) -> Vec<String> {
-    let field = |name: &str, value: &Value| {
-        let value = value.as_str().filter(|value| value.bytes().all(|byte| byte.is_ascii_graphic()))?;
-        Some(format!("{name}: {value}"))
-    };
+fn standard_fields(message: &Value) -> Vec<(&'static str, &str)> {
     let Some(revision) = message.pointer("/params/_meta").and_then(|meta| meta.get(REVISION)) else { return vec![] };
     let (method, name) = (message.get("method"), message.pointer("/params/name"));
     let named = [("mcp-protocol-version", Some(revision)), ("mcp-method", method), ("mcp-name", name)];
-    named.into_iter().filter_map(|(name, value)| field(name, value?)).collect()
+    let named = named.into_iter().filter_map(|(name, value)| Some((name, value?.as_str()?)));
+    named.filter(|(_, value)| value.bytes().all(|byte| byte.is_ascii_graphic())).collect()
 }

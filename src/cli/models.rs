@@ -1,4 +1,4 @@
-//! `abridge models`: prints the context windows and encodings of models, with their sources.
+//! `abridge models`: prints the context windows, encodings and token factors of models, with their sources.
 
 use std::fmt::Write as _;
 
@@ -10,21 +10,11 @@ use crate::cli::{Exit, OutputArgs, escape, print, runtime};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
 use crate::tokens::Meter;
-use crate::tokens::models::{Entry, Model};
+use crate::tokens::models::Entry;
 use crate::units::grouped;
 use crate::upstream::probe::Probe;
 
-/// Arguments of `models`.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// Print what abridge uses for this model, named as requests name it
-    #[arg(value_name = "MODEL")]
-    model: Option<String>,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-/// The output for all models.
+/// The output.
 #[derive(Debug, Serialize)]
 struct Listing {
     models: Vec<Entry>,
@@ -33,36 +23,19 @@ struct Listing {
     forms: Vec<String>,
 }
 
-/// The output for one model.
-#[derive(Debug, Serialize)]
-struct ModelDetails<'a> {
-    model: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    alias_of: Option<&'a str>,
-    #[serde(flatten)]
-    known: Model,
-    upstream: String,
-}
-
 /// The longest name that is printed in full, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Prints the known values for all models, or for one.
-pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+/// Prints what is known of all models.
+pub fn run(args: &OutputArgs, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, config)?;
     let meter = Meter::new(&config.tokens, &config.models);
     let runtime = runtime()?;
     let upstream = runtime.block_on(query_upstream(config, &environment, &meter))?;
     // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
-    print([if let Some(model) = &args.model {
-        let alias_of = Some(meter.models().unaliased(model)).filter(|name| name != model);
-        let details = ModelDetails { model, alias_of, known: meter.models().find(model), upstream };
-        args.output.render(&details, ModelDetails::to_text)?
-    } else {
-        let listing = Listing { models: meter.models().entries(), upstream, forms: required_forms(sources, config) };
-        args.output.render(&listing, Listing::to_text)?
-    }])
+    let listing = Listing { models: meter.models().entries(), upstream, forms: required_forms(sources, config) };
+    print([args.render(&listing, Listing::to_text)?])
 }
 
 /// Asks the upstream for the windows of its models. Returns a sentence about the result.
@@ -94,35 +67,21 @@ impl Listing {
         let names: Vec<_> =
             self.models.iter().map(|entry| escape::to_single_line(&entry.pattern, MAX_NAME_CHARS)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
-        let mut text = format!("{:width$}  {:>9}  {:13}  source\n", "model", "window", "encoding");
-        for (name, Entry { window, encoding, source, .. }) in names.iter().zip(&self.models) {
+        let mut text = format!("{:width$}  {:>9}  {:13}  factor  source\n", "model", "window", "encoding");
+        for (name, Entry { window, encoding, factor, alias_of, source, .. }) in names.iter().zip(&self.models) {
             let window = window.map(grouped).unwrap_or_default();
             let encoding = encoding.map(|encoding| encoding.to_string()).unwrap_or_default();
+            let factor = factor.map(|factor| factor.to_string()).unwrap_or_default();
             // Writing into a String never fails.
-            let _written = writeln!(text, "{name:width$}  {window:>9}  {encoding:13}  {source}");
+            let _written = write!(text, "{name:width$}  {window:>9}  {encoding:13}  {factor:6}  {source}");
+            let alias =
+                alias_of.as_ref().map(|model| format!(", alias of {}", escape::to_single_line(model, MAX_NAME_CHARS)));
+            let _written = writeln!(text, "{}", alias.unwrap_or_default());
         }
         let forms = self.forms.iter().map(|line| ("forms", line));
         for (name, line) in [("\nupstream", &self.upstream)].into_iter().chain(forms) {
             let _written = writeln!(text, "{name}: {}", escape::to_single_line(line, usize::MAX));
         }
         text
-    }
-}
-
-impl ModelDetails<'_> {
-    fn to_text(&self) -> String {
-        let Model { window, encoding, token_factor, .. } = &self.known;
-        let names = [Some(self.model), self.alias_of].into_iter().flatten();
-        let names: Vec<_> = names.map(|name| escape::to_single_line(name, MAX_NAME_CHARS)).collect();
-        let window = window.map(|window| format!("{} tokens ({})", grouped(window.value), window.source));
-        let window = window.as_deref().unwrap_or("unknown");
-        format!(
-            "model     {}\nwindow    {window}\nencoding  {} ({})\nupstream  {}\n\
-             factor    {token_factor} billed tokens for each one counted (built in; abridge status has what was learnt)\n",
-            names.join(", alias of "),
-            encoding.value,
-            encoding.source,
-            escape::to_single_line(&self.upstream, usize::MAX)
-        )
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
 use crate::config::{Config, Sources};
 use crate::engine::bookkeeper::{Day, stored_days};
-use crate::ledger::{Arm, By, Comparison, Figures, Line, Means, Report, SHOWN_FROM};
+use crate::ledger::{By, Figures, Line, Report, SHOWN_FROM};
 use crate::tokens::Usage;
 use crate::tokens::prices::Nanodollars;
 use crate::units::{counted, grouped};
@@ -41,7 +41,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let report = Report::of(days.iter().map(|Day { day, rows }| (day.as_str(), rows)), args.by);
     print([match (args.json, args.csv) {
         (true, _) => to_json(&report)?,
-        (_, true) => csv(&report),
+        (_, true) => csv(&report.lines),
         _ if report.lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
         _ => table(&report, args.days),
     }])
@@ -106,44 +106,20 @@ fn table(report: &Report, n_days: u32) -> String {
     text
 }
 
-/// A row for each line, and one for each estimate of an experiment, whose `name` is an arm or `difference`. Cells that a row has no
-/// value for are empty.
-fn csv(report: &Report) -> String {
-    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives,experiment,conversations,unit,per,estimate,from,to\n".to_owned();
-    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-    for Line { name, dry_run, figures } in &report.lines {
+fn csv(lines: &[Line]) -> String {
+    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives\n".to_owned();
+    for Line { name, dry_run, figures } in lines {
         let Figures { requests, edited, unreported, unpriced, asked_again, summaries, keep_alives, .. } = figures;
         let Figures { billed, edited_input, unedited_input, edited_cost, unedited_cost, .. } = figures;
         let Usage { input, cached, written, output, .. } = billed;
-        let name = quoted(name);
+        let name = name.replace('"', "\"\"");
         let [edited_cost, unedited_cost] = [edited_cost, unedited_cost].map(|cost| cost.dollars());
         let _written = writeln!(
             text,
-            "{name},{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries},{keep_alives},,,,,,,"
+            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries},{keep_alives}"
         );
     }
-    for Comparison { policy, unit, usual, tried, difference, .. } in &report.experiments {
-        let (arm, policy) = (|arm: &Arm| (Some(arm.requests), arm.conversations), quoted(policy));
-        for (name, (requests, conversations), Means { per_conversation, per_request }) in [
-            ("usual", arm(usual), usual.means),
-            ("tried", arm(tried), tried.means),
-            ("difference", (None, None), *difference),
-        ] {
-            let [requests, conversations] = [requests, conversations].map(cell);
-            for (per, of) in [("conversation", per_conversation), ("request", per_request)] {
-                let interval = of.and_then(|of| of.interval);
-                let numbers = [of.map(|of| of.estimate), interval.map(|[from, _]| from), interval.map(|[_, to]| to)];
-                let numbers = numbers.map(cell).join(",");
-                let _written =
-                    writeln!(text, "{name},,{requests},,,,,,,,,,,,,,,{policy},{conversations},{unit},{per},{numbers}");
-            }
-        }
-    }
     text
-}
-
-fn cell(value: Option<impl ToString>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::process::{Command as Process, ExitStatus};
 
 use anyhow::{Context, anyhow, ensure};
 
-use crate::cli::{Exit, print, print_error};
+use crate::cli::setup::clients::names_upstreams;
+use crate::cli::{ANTHROPIC, CHATGPT, Exit, print, print_error};
 use crate::config::{Config, MissingError, Sources};
-use crate::upstream::target::BaseUrl;
 
 /// The commands of `service`.
 #[derive(Debug, clap::Subcommand)]
@@ -25,9 +25,6 @@ pub enum Command {
     /// Print the state of the service; exit code 0 if it runs
     Status,
 }
-
-/// The upstreams of a service that is given none: those of the clients of `abridge setup`.
-const UPSTREAMS: [&str; 2] = ["anthropic=https://api.anthropic.com", "chatgpt=https://chatgpt.com/backend-api/codex"];
 
 /// The name of the unit.
 const UNIT: &str = "abridge.service";
@@ -94,9 +91,12 @@ fn serve_command(sources: &Sources, config: &Config) -> anyhow::Result<Vec<Strin
         command.extend(["--config".to_owned(), text(file)?]);
     }
     let flags = &sources.flags;
-    let names_none =
-        flags.upstream.is_empty() && config.upstreams.is_empty() && config.upstream.url == BaseUrl::default();
-    let upstreams = if names_none { UPSTREAMS.map(str::to_owned).to_vec() } else { flags.upstream.clone() };
+    // A service that is given none has those of the clients of `abridge setup`.
+    let upstreams = if flags.upstream.is_empty() && !names_upstreams(config) {
+        vec![format!("anthropic={ANTHROPIC}"), format!("chatgpt={CHATGPT}")]
+    } else {
+        flags.upstream.clone()
+    };
     let given = flags.listen.iter().map(|address| ("--listen", address));
     for (flag, value) in given.chain(upstreams.iter().map(|url| ("--upstream", url))) {
         command.extend([flag.to_owned(), value.clone()]);

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::iter;
+use std::time::Duration;
 
 use anyhow::Context;
+use indicatif::{HumanBytes, HumanDuration};
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store};
@@ -16,7 +18,7 @@ use crate::proxy::cache_ledger::CacheAccount;
 use crate::proxy::second_try::{FormsNote, Lesson};
 use crate::proxy::status::{CacheStatus, Status, StoreStatus, TokenFactor, UpstreamStatus};
 use crate::store::Stats;
-use crate::units::{div_rounded, grouped, percent};
+use crate::units::{grouped, percent};
 
 /// Arguments of `status`.
 #[derive(clap::Args, Debug)]
@@ -92,7 +94,7 @@ impl Status {
             let _written = writeln!(text, "{name:18}{}", escape::to_single_line(&what, 400));
         };
         let edits = if self.edits.is_empty() { "none".to_owned() } else { self.edits.join(" ") };
-        row("abridge", format!("{}, up {}", self.version, format_uptime(self.uptime_seconds)));
+        row("abridge", format!("{}, up {}", self.version, HumanDuration(Duration::from_secs(self.uptime_seconds))));
         match &self.upstreams[..] {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
@@ -107,7 +109,7 @@ impl Status {
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run, self.why_unedited.as_deref()));
         row("tokens", self.tokens_text());
-        row("offloaded", format!("{} in all requests", format_bytes(self.totals.offloaded_bytes)));
+        row("offloaded", format!("{} in all requests", HumanBytes(self.totals.offloaded_bytes)));
         row("billed", self.billed_text());
         let [predicted, observed] = [self.totals.predicted_cached, self.totals.billed.cached].map(grouped);
         row("predicted cached", format!("{predicted}, observed {observed}"));
@@ -122,8 +124,8 @@ impl Status {
         }
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
-        let (in_flight, held) = (self.in_flight, format_bytes(self.buffered_bytes));
-        let memory = self.rss_bytes.map_or_else(String::new, |memory| format!(", {} of memory", format_bytes(memory)));
+        let (in_flight, held) = (self.in_flight, HumanBytes(self.buffered_bytes));
+        let memory = self.rss_bytes.map_or_else(String::new, |memory| format!(", {} of memory", HumanBytes(memory)));
         row("now", format!("{in_flight} in flight, {held} of bodies held{memory}"));
         text
     }
@@ -174,7 +176,8 @@ impl CacheStatus {
         if smallest.is_none() {
             return format!("{name}: no cached tokens reported, of {} requests that had some", grouped(*requests));
         }
-        let kept = keeps_seconds.map(|seconds| format!(", keeps prompts for {}", format_uptime(seconds)));
+        let kept = keeps_seconds.map(|seconds| HumanDuration(Duration::from_secs(seconds)));
+        let kept = kept.map(|time| format!(", keeps prompts for {time}"));
         let causes = [
             ("edits", lost.edits, cost.edits),
             ("pauses", lost.expired, cost.expired),
@@ -225,9 +228,9 @@ impl StoreStatus {
             "{}: {} payloads, {} as {}, file {}{failures}{trouble}",
             path.as_deref().unwrap_or("in memory"),
             grouped(payloads),
-            format_bytes(bytes),
-            format_bytes(stored_bytes),
-            format_bytes(file_bytes)
+            HumanBytes(bytes),
+            HumanBytes(stored_bytes),
+            HumanBytes(file_bytes)
         )
     }
 }
@@ -237,24 +240,6 @@ fn format_counts(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<_> =
         counts.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {}", grouped(*n))).collect();
     if counts.is_empty() { "never".to_owned() } else { counts.join(", ") }
-}
-
-/// A number of bytes in the largest unit of which there is at least one.
-pub(super) fn format_bytes(n: u64) -> String {
-    let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let Some((size, name)) = units.into_iter().find(|(size, _)| n >= *size) else { return format!("{n} B") };
-    let tenths = div_rounded(10 * u128::from(n), size);
-    format!("{}.{} {name}", tenths / 10, tenths % 10)
-}
-
-fn format_uptime(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min"),
-        (0, ..) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
 }
 
 #[cfg(test)]

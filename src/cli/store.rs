@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Subcommand;
+use http::Request;
+use indicatif::HumanDuration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
@@ -260,7 +262,7 @@ async fn backup(
     proxy.patience = BACKUP_PATIENCE;
     let path = to.to_str().context("the name of the file is not UTF-8")?;
     let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
-    let answer = proxy.post(&target, &[], b"")?;
+    let answer = proxy.send(Request::post(&target), b"").await?;
     if answer.status != 200 {
         return Ok(refuse(&anyhow!("{}", answer.first_line())));
     }
@@ -376,19 +378,11 @@ fn without_limit(config: &Config) -> Settings {
 fn format_table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");
     for PayloadInfo { key, bytes, stored_bytes, created, used } in entries {
-        let (created, used) = (format_age(now, *created), format_age(now, *used));
+        let [created, used] = [created, used].map(|then| format!("{:#}", HumanDuration(now.since(*then))));
         // Writing into a String never fails.
         let _written = writeln!(text, "{key:26}  {bytes:>10}  {stored_bytes:>10}  {created:>8}  {used:>8}");
     }
     text
-}
-
-/// The time since `then`, in the largest unit of which there is at least one.
-fn format_age(now: Time, then: Time) -> String {
-    let seconds = now.since(then).as_secs();
-    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
-    let (length, name) = units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "s"));
-    format!("{} {name}", seconds / length)
 }
 
 fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: &Verified) -> String {

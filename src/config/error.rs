@@ -216,7 +216,7 @@ pub(super) fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> Co
 /// What holds in place of a setting that was removed.
 fn removed(path: &str, key: &str) -> Option<&'static str> {
     let setting = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    let fits = |pattern: &str| wildcard::matches(pattern.chars(), &setting, |part| *part == '*', |part, c| *part == c);
+    let fits = |pattern: &str| wildcard::matches(pattern.chars(), setting.chars());
     let is_removed = |pattern: &str| fits(pattern) || fits(&format!("policies.*.{pattern}"));
     REMOVED.lines().filter_map(|line| line.split_once(' ')).find(|(pattern, _)| is_removed(pattern)).map(|(_, now)| now)
 }

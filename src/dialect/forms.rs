@@ -24,7 +24,7 @@ pub enum Form {
     TextsBesideCalls,
     /// Each message of the model in Chat Completions has `reasoning_content`: a space, where it has none.
     ReasoningContent,
-    /// Messages of Chat Completions have no reasoning in fields of one vendor. It leaves and is stored.
+    /// Messages of Chat Completions have no `reasoning_content`, `reasoning` and `reasoning_details`. They are removed and stored.
     NoReasoningFields,
     /// The first call of each message of Gemini's model has a signature: Google's placeholder, where it has none.
     SignedCalls,
@@ -34,20 +34,20 @@ pub enum Form {
     LeadingSystem,
     /// A message of the user follows the model. After results, the model says `OK.` first.
     Bridge,
-    /// Texts of the user and of the model alternate. Between two of the user, the model says `OK.`, and between two of the model
-    /// the user says `Go on.`
+    /// Texts of the user and of the model alternate: the model says `OK.` between two of the user, and the user says `Go on.`
+    /// between two of the model.
     Alternating,
     /// Ids are unique, and those of calls have at most 40 letters, digits, `_` and `-`. Another call gets a new one, and so does
     /// its result; another item has none.
     UniqueIds,
     /// Ids of calls have nine letters and digits. Other ids are replaced, and so are those of the results.
     NineIds,
-    /// Each result has the name of the tool, where the dialect has a member for it.
+    /// Each result of Chat Completions has the name of the tool.
     NamedResults,
     /// Each function of Chat Completions has parameters: those of an empty object, where it has none.
     ToolParameters,
-    /// At most four marks for the prompt cache, those of an hour first. The first ones of the conversation leave, and after one of
-    /// five minutes, the others have five minutes too.
+    /// At most four marks for the prompt cache, those of an hour first. The first ones of the conversation are removed, and
+    /// after one of five minutes, the others have five minutes too.
     FourCacheMarks,
     /// A result that reports an error has texts alone. Images in it become a text and are stored.
     TextOnlyErrors,

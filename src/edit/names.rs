@@ -4,7 +4,7 @@ use crate::wildcard;
 
 /// Whether `name` is what `pattern` says. Letter case matters, as it does to upstreams.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
-    wildcard::matches(pattern.chars(), name, |part| *part == '*', |part, found| *part == '?' || *part == found)
+    wildcard::matches(pattern.chars(), name.chars())
 }
 
 /// Whether it is a pattern and not simply a name.

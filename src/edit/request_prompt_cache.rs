@@ -28,7 +28,7 @@ use crate::{draft::Draft, tokens::models::Pattern};
 pub struct Settings {
     /// The hosts of the upstreams that take the mark, by name or pattern: in Anthropic Messages, and in Chat Completions for
     /// models `anthropic/…`, as `openrouter.ai` does.
-    #[default(vec![Pattern::exact("api.anthropic.com")])]
+    #[default(vec![Pattern::new("api.anthropic.com")])]
     pub hosts: Vec<Pattern>,
 }
 

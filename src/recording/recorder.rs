@@ -23,14 +23,13 @@ const MAX_RESPONSE: usize = 64 << 20;
 const MAX_HELD: usize = 256 << 20;
 /// The memory that a chunk takes besides its bytes: its entry in [`Meta::chunks`].
 const CHUNK_ENTRY: usize = size_of::<(f64, usize)>();
-/// How many exchanges may share one name before a recording fails.
-const MAX_NAMESAKES: usize = 10_000;
 
 /// Writes exchanges into one folder while the server runs.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     dir: Arc<Path>,
-    address: Option<String>,
+    /// The address at which clients reach abridge.
+    pub address: Option<String>,
     keys: Keys,
     // Shared by all unfinished recordings.
     held: Budget,
@@ -82,13 +81,7 @@ impl Recorder {
         Ok(Self { dir: dir.into(), address: None, keys, held, max_response: MAX_RESPONSE })
     }
 
-    /// Sets the address at which clients reach abridge.
-    #[must_use]
-    pub fn reached_at(self, address: Option<String>) -> Self {
-        Self { address, ..self }
-    }
-
-    /// Begins to record an exchange under `name`, such as the request's id. `None` if the request does not fit into the
+    /// Begins to record an exchange into the folder `name`: the request's id. `None` if the request does not fit into the
     /// memory that unfinished recordings may hold: the exchange is then served but not recorded.
     pub fn begin(&self, name: &str, mut sent: SentRequest) -> Option<Recording> {
         let held = self.held.lease(sent.request.len())?;
@@ -101,7 +94,7 @@ impl Recorder {
             ended: ResponseEnd::UpstreamCut,
             ..Meta::default()
         };
-        Some(Recording { recorder: self.clone(), name: folder_name(name), sent, response: None, meta, held })
+        Some(Recording { recorder: self.clone(), name: name.to_owned(), sent, response: None, meta, held })
     }
 }
 
@@ -142,40 +135,23 @@ impl Recording {
             let named = answers.iter().map(|used| (used.key(&replayed, name), (*used.answer).clone()));
             inputs.answers = named.collect();
         }
+        let finished = self.recorder.dir.join(&self.name);
+        if finished.exists() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", finished.display())));
+        }
         // Its name is hidden.
-        let unfinished = self.first_free(".tmp-", |path| private_folder().create(path))?;
+        let unfinished = self.recorder.dir.join(format!(".tmp-{}", self.name));
+        private_folder().create(&unfinished)?;
         let SentRequest { request, rewritten, summary, .. } = &self.sent;
         let (rewritten, response) = (rewritten.as_deref(), self.response.as_deref());
         let written = self.meta.write(&unfinished, request, rewritten, response, summary.as_ref());
-        let written = written.and_then(|()| self.publish(&unfinished));
+        // A rename never replaces a folder that is not empty.
+        let written = written.and_then(|()| fs::rename(&unfinished, &finished));
         if written.is_err() {
             // Removing the folder may fail as well; the first error is the one that is returned.
             let _ = fs::remove_dir_all(&unfinished);
         }
-        written
-    }
-
-    /// Renames the folder to its final name. A rename never replaces a folder that is not empty; Windows would not say that
-    /// this is why it failed.
-    fn publish(&self, unfinished: &Path) -> io::Result<PathBuf> {
-        let rename = |path: &Path| {
-            if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { fs::rename(unfinished, path) }
-        };
-        self.first_free("", rename)
-    }
-
-    /// The first path of `name`, `name-2`, `name-3`, … for which `attempt` does not find something there already.
-    fn first_free(&self, prefix: &str, attempt: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
-        use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
-        let mut path = self.recorder.dir.join(format!("{prefix}{}", self.name));
-        for n in 2..MAX_NAMESAKES {
-            match attempt(&path) {
-                Err(error) if matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | NotADirectory) => {}
-                done => return done.map(|()| path),
-            }
-            path = self.recorder.dir.join(format!("{prefix}{}-{n}", self.name));
-        }
-        Err(io::Error::new(AlreadyExists, format!("too many recordings are named {}", self.name)))
+        written.map(|()| finished)
     }
 }
 
@@ -189,17 +165,6 @@ fn micros(time: Duration) -> f64 {
 fn recorded_path(target: &Uri) -> String {
     let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("api-version="));
     version.map_or_else(|| target.path().to_owned(), |version| format!("{}?{version}", target.path()))
-}
-
-/// `name` as one visible path component, as it may come from a client.
-fn folder_name(name: &str) -> String {
-    let kept = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    let name: String = name.chars().take(100).map(kept).collect();
-    match name.strip_prefix('.') {
-        Some(rest) => format!("_{rest}"),
-        None if name.is_empty() => "exchange".to_owned(),
-        None => name,
-    }
 }
 
 #[cfg(test)]

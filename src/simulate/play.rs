@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smart_default::SmartDefault;
 
 use super::bill::Counted;
 use super::sent_request::SentRequest;
@@ -200,10 +201,11 @@ impl<'a> Player<'a> {
 // === summaries ===
 
 /// The source of summaries in a simulation.
-#[derive(Clone, Copy, derive_more::Debug)]
+#[derive(Clone, Copy, derive_more::Debug, SmartDefault)]
 pub enum SummarySource<'a> {
     /// No model: a text of about so many tokens replaces each summary, within the usual frame.
-    StandIn(usize),
+    #[default]
+    StandIn(#[default(1500)] usize),
     /// A model, whose calls may fail.
     #[debug("Model")]
     Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
@@ -211,13 +213,6 @@ pub enum SummarySource<'a> {
 
 /// The default limit of an answer, in tokens.
 const DEFAULT_MAX_TOKENS: usize = 8192;
-
-impl Default for SummarySource<'_> {
-    /// A stand-in text of about two pages.
-    fn default() -> Self {
-        Self::StandIn(1500)
-    }
-}
 
 impl SummarySource<'_> {
     /// The tokens of the text that replaces each summary; `None` if a model makes summaries.

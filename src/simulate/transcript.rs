@@ -20,7 +20,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 const EMPTY: &str = r#""""#;
 
 /// How a message of the user begins that an agent has put in place of everything before it. Claude Code's.
-const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a previous conversation"];
+const COMPACTION_OPENING: &str = "This session is being continued from a previous conversation";
 
 /// A whole conversation, in the bytes of its file, or a segment of one.
 #[derive(Clone, Debug, Default)]
@@ -264,7 +264,7 @@ fn is_compaction(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation
     let content = unit.filter(|unit| unit.role == Role::User).and_then(|unit: &Unit| unit.content);
     let first = content.and_then(|content| dialect.texts(body, content).into_iter().next());
     let text = first.and_then(|text| strings::text(body, text));
-    text.is_some_and(|text| COMPACTION_OPENINGS.iter().any(|opening| text.trim_start().starts_with(opening)))
+    text.is_some_and(|text| text.trim_start().starts_with(COMPACTION_OPENING))
 }
 
 /// The body with a model as its first key. If the result is not a valid request, the next reader reports that.

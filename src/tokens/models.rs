@@ -87,12 +87,12 @@ pub struct Models {
 }
 
 /// The facts about one model.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Model {
     /// How many tokens it takes, prompt and answer together; it is never guessed.
     pub window: Option<Sourced<usize>>,
     /// How it splits text.
-    pub encoding: Sourced<Encoding>,
+    pub encoding: Encoding,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
     /// The properties of its reasoning.
@@ -100,7 +100,7 @@ pub struct Model {
 }
 
 /// A value, and who says so.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sourced<T> {
     /// What is said.
     pub value: T,
@@ -120,8 +120,6 @@ pub enum Source {
     /// The table that is compiled in.
     #[strum(serialize = "built in")]
     BuiltIn,
-    /// None: it is what most models have.
-    Default,
 }
 
 /// One thing that is known, of all models that its pattern fits.
@@ -133,6 +131,10 @@ pub struct Entry {
     pub window: Option<usize>,
     /// How they split text.
     pub encoding: Option<Encoding>,
+    /// The billed tokens for each counted one, if they are not as many.
+    pub factor: Option<Factor>,
+    /// The model that they are aliases of.
+    pub alias_of: Option<String>,
     /// Who says so.
     pub source: Source,
 }
@@ -190,18 +192,14 @@ impl Models {
             || [name, model].into_iter().flat_map(|name| self.settings.iter().filter(move |table| table.fits(name)));
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(model));
-        let encoding = Source::Settings
-            .says(told().find_map(|model| model.encoding))
-            .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
-            .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default });
-        // An encoding of the settings is taken at its word.
-        let is_told = encoding.source == Source::Settings;
+        let encoding = told().find_map(|model| model.encoding);
         let model = Model {
             window: Source::Settings
                 .says(told().find_map(|model| model.context_window))
                 .or(Source::BuiltIn.says(window)),
-            encoding,
-            token_factor: if is_told { Factor::ONE } else { known::factor(&bare) },
+            encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
+            // An encoding of the settings is taken at its word.
+            token_factor: if encoding.is_some() { Factor::ONE } else { known::factor(&bare) },
             reasoning: known::reasoning(&bare),
         };
         if name.len() <= MAX_FOUND_NAME {
@@ -216,15 +214,21 @@ impl Models {
             pattern: pattern.to_string(),
             window,
             encoding,
+            factor: None,
+            alias_of: None,
             source,
         };
-        let settings = self.settings.iter();
-        let settings = settings.map(|told| entry(Source::Settings, &told.pattern, told.context_window, told.encoding));
+        let settings = self.settings.iter().map(|told| {
+            let of_settings = entry(Source::Settings, &told.pattern, told.context_window, told.encoding);
+            Entry { alias_of: told.alias_of.clone(), ..of_settings }
+        });
         let learned = self.learned.load();
         let learned: BTreeMap<_, _> = learned.iter().collect();
         let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window), None));
-        let known = TABLES.models.iter();
-        let known = known.map(|known| entry(Source::BuiltIn, &known.name, known.window, known.encoding));
+        let known = TABLES.models.iter().map(|known| {
+            let factor = Some(known::factor(&known.name)).filter(|factor| *factor != Factor::ONE);
+            Entry { factor, ..entry(Source::BuiltIn, &known.name, known.window, known.encoding) }
+        });
         settings.chain(learned).chain(known).collect()
     }
 

@@ -14,8 +14,6 @@ pub(super) enum Pattern {
     O200k,
     /// GPT-4 and GPT-3.5.
     Cl100k,
-    /// All before them.
-    R50k,
 }
 
 // The classes of characters, a bit each.
@@ -52,7 +50,6 @@ impl Pattern {
         match self {
             Self::O200k => o200k(text),
             Self::Cl100k => cl100k(text),
-            Self::R50k => r50k(text),
         }
     }
 }
@@ -70,7 +67,7 @@ fn o200k(text: &str) -> usize {
     let word =
         if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { o200k_word(text) };
     if let Some(end) = word {
-        return end + contraction(text, end, true);
+        return end + contraction(text, end);
     }
     if let Some(end) = digits(text) {
         return end;
@@ -80,7 +77,7 @@ fn o200k(text: &str) -> usize {
         let trail = bytes.iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n' | b'/')).count();
         return end + trail;
     }
-    whitespace(text, LineBreaks::Part)
+    whitespace(text, false)
 }
 
 /// ```text
@@ -88,7 +85,7 @@ fn o200k(text: &str) -> usize {
 /// |  ?[^\s\p{L}\p{N}]++[\r\n]*+ | \s++$ | \s*[\r\n] | \s+(?!\S) | \s
 /// ```
 fn cl100k(text: &str) -> usize {
-    let contracted = contraction(text, 0, true);
+    let contracted = contraction(text, 0);
     if contracted > 0 {
         return contracted;
     }
@@ -105,25 +102,7 @@ fn cl100k(text: &str) -> usize {
     if end > 0 {
         return end + text.as_bytes().iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     }
-    whitespace(text, LineBreaks::PartUnlessLast)
-}
-
-/// ```text
-///   '(?:[sdmt]|ll|ve|re) |  ?\p{L}++ |  ?\p{N}++ |  ?[^\s\p{L}\p{N}]++ | \s++$ | \s+(?!\S) | \s
-/// ```
-fn r50k(text: &str) -> usize {
-    let contracted = contraction(text, 0, false);
-    if contracted > 0 {
-        return contracted;
-    }
-    let start = usize::from(text.starts_with(' '));
-    for set in [LETTER, NUMBER, PUNCTUATION] {
-        let end = run(text, start, set);
-        if end > start {
-            return end;
-        }
-    }
-    whitespace(text, LineBreaks::AreSpaces)
+    whitespace(text, true)
 }
 
 /// The end of a word: the first of two patterns takes a run of upper case and then lower case, which the letters without a
@@ -159,23 +138,20 @@ fn cased(text: &str, start: usize) -> (Option<usize>, usize) {
 
 /// The length of `'s` and its like, if there is one.
 #[inline]
-fn contraction(text: &str, at: usize, ignores_case: bool) -> usize {
+fn contraction(text: &str, at: usize) -> usize {
     match text.as_bytes().get(at..) {
-        Some([b'\'', rest @ ..]) => contracted(rest, ignores_case),
+        Some([b'\'', rest @ ..]) => contracted(rest),
         _ => 0,
     }
 }
 
-fn contracted(behind: &[u8], ignores_case: bool) -> usize {
+fn contracted(behind: &[u8]) -> usize {
     const FORMS: [&[u8]; 7] = [b"s", b"t", b"re", b"ve", b"m", b"ll", b"d"];
-    let begins_with = |form: &&&[u8]| {
-        let begin = behind.get(..form.len());
-        begin.is_some_and(|begin| if ignores_case { begin.eq_ignore_ascii_case(form) } else { begin == **form })
-    };
+    let begins_with = |form: &&&[u8]| behind.get(..form.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(form));
     let long_s = "ſ".as_bytes(); // another case of s
     match FORMS.iter().find(begins_with) {
         Some(form) => 1 + form.len(),
-        None if ignores_case && behind.starts_with(long_s) => 1 + long_s.len(),
+        None if behind.starts_with(long_s) => 1 + long_s.len(),
         None => 0,
     }
 }
@@ -202,20 +178,10 @@ fn punctuation(text: &str) -> usize {
     if end > start { end } else { 0 }
 }
 
-/// What line breaks within whitespace do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum LineBreaks {
-    /// A pre-token ends after the last of them.
-    Part,
-    /// The same, but whitespace at the end of a text is one pre-token.
-    PartUnlessLast,
-    /// They are spaces like others.
-    AreSpaces,
-}
-
-/// The end of whitespace; the last of several characters is left for the word after them.
+/// The end of whitespace: after its last line break, except that whitespace at the end of a text may be one pre-token. The last
+/// of several characters without a line break is left for the word after them.
 #[inline]
-fn whitespace(text: &str, breaks: LineBreaks) -> usize {
+fn whitespace(text: &str, is_whole_at_end: bool) -> usize {
     let (mut end, mut last, mut behind_break) = (0, 0, 0);
     loop {
         let (class, length) = character(text, end);
@@ -229,11 +195,12 @@ fn whitespace(text: &str, breaks: LineBreaks) -> usize {
         }
     }
     let is_at_end = end == text.len();
-    match breaks {
-        LineBreaks::Part if behind_break > 0 => behind_break,
-        LineBreaks::PartUnlessLast if behind_break > 0 && !is_at_end => behind_break,
-        _ if is_at_end || last == 0 => end,
-        _ => last,
+    if behind_break > 0 && !(is_at_end && is_whole_at_end) {
+        behind_break
+    } else if is_at_end || last == 0 {
+        end
+    } else {
+        last
     }
 }
 

@@ -11,8 +11,6 @@ fn gauge(model: &str) -> Gauge {
 fn encodings_are_those_of_their_models() {
     // The example of OpenAI's cookbook on tiktoken.
     let count = |encoding: Encoding| encoding.count("antidisestablishmentarianism");
-    assert_eq!(count(Encoding::R50kBase), 5);
-    assert_eq!(count(Encoding::P50kBase), 5);
     assert_eq!(count(Encoding::Cl100kBase), 6);
     assert_eq!(count(Encoding::O200kBase), 6);
     assert_eq!(count(Encoding::O200kHarmony), 6);

@@ -33,10 +33,6 @@ pub enum Encoding {
     O200kHarmony,
     /// GPT-4 and GPT-3.5.
     Cl100kBase,
-    /// The code models before them.
-    P50kBase,
-    /// GPT-3 and GPT-2.
-    R50kBase,
 }
 
 impl Encoding {
@@ -63,8 +59,6 @@ impl Encoding {
         match self {
             Self::O200kBase | Self::O200kHarmony => &vocabulary::O200K_BASE,
             Self::Cl100kBase => &vocabulary::CL100K_BASE,
-            Self::P50kBase => &vocabulary::P50K_BASE,
-            Self::R50kBase => &vocabulary::R50K_BASE,
         }
     }
 }
@@ -130,8 +124,6 @@ mod tests {
             (Encoding::O200kBase, "o200k_base"),
             (Encoding::O200kHarmony, "o200k_harmony"),
             (Encoding::Cl100kBase, "cl100k_base"),
-            (Encoding::P50kBase, "p50k_base"),
-            (Encoding::R50kBase, "r50k_base"),
         ];
         for (encoding, name) in names {
             assert_eq!(

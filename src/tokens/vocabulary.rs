@@ -2,8 +2,7 @@
 //!
 //! A file in `assets/` is, compressed with brotli: how many ranks there are, in four bytes, the lowest first; for each rank how
 //! long its token is, in one byte, nought where no token has that rank; then the tokens, one after the other.
-//! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs. `r50k_base` has no file: its tokens are the first
-//! of `p50k_base`.
+//! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs.
 //!
 //! In memory a vocabulary is its tokens in the order of their ranks, and a table that finds them by their hash: 3.7 MB for
 //! the largest.
@@ -15,16 +14,9 @@ use super::pretokens::Pattern;
 
 /// Each is built once in the process, when it is first needed.
 pub(super) static O200K_BASE: LazyLock<Vocabulary> =
-    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.br"), Pattern::O200k, ALL));
+    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.br"), Pattern::O200k));
 pub(super) static CL100K_BASE: LazyLock<Vocabulary> =
-    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.br"), Pattern::Cl100k, ALL));
-pub(super) static P50K_BASE: LazyLock<Vocabulary> = LazyLock::new(|| built(P50K, Pattern::R50k, ALL));
-pub(super) static R50K_BASE: LazyLock<Vocabulary> = LazyLock::new(|| built(P50K, Pattern::R50k, R50K_RANKS));
-
-static P50K: &[u8] = include_bytes!("../../assets/p50k_base.br");
-/// What `p50k_base` has behind these are runs of spaces.
-const R50K_RANKS: usize = 50_256;
-const ALL: usize = usize::MAX;
+    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.br"), Pattern::Cl100k));
 
 /// The tokens that a text may be made of.
 pub(super) struct Vocabulary {
@@ -49,18 +41,17 @@ const PLACE: u32 = (1 << 21) - 1;
 const EMPTY: u32 = u32::MAX;
 
 #[expect(clippy::expect_used, reason = "what is compiled in is what the tests have read")]
-fn built(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Vocabulary {
-    Vocabulary::unpack(packed, pattern, most_ranks).expect("a vocabulary that can be read")
+fn built(packed: &[u8], pattern: Pattern) -> Vocabulary {
+    Vocabulary::unpack(packed, pattern).expect("a vocabulary that can be read")
 }
 
 impl Vocabulary {
-    /// The first ranks of a file. None if that is not a vocabulary.
-    fn unpack(mut packed: &[u8], pattern: Pattern, most_ranks: usize) -> Option<Self> {
+    /// The vocabulary of a file. None if that is not one.
+    fn unpack(mut packed: &[u8], pattern: Pattern) -> Option<Self> {
         let mut unpacked = Vec::new();
         brotli_decompressor::BrotliDecompress(&mut packed, &mut unpacked).ok()?;
         let (n_ranks, rest) = unpacked.split_first_chunk()?;
         let (lengths, mut rest) = rest.split_at_checked(u32::from_le_bytes(*n_ranks) as usize)?;
-        let lengths = lengths.get(..most_ranks).unwrap_or(lengths);
         let slots = vec![EMPTY; (lengths.len() * 3 / 2).next_power_of_two()].into();
         let mut tokens = Vec::with_capacity(lengths.len() + rest.len());
         for &length in lengths {

@@ -430,7 +430,7 @@ async fn a_variable_that_looks_like_a_setting_is_named_with_the_right_spelling()
 fn help_has_examples_first_and_names_flags_only_where_they_act() {
     let work_folder = WorkFolder::new();
     for (command, named, unnamed) in [
-        (&["demo"][..], "--fast", "--config"),
+        (&["demo"][..], "--keep", "--config"),
         (&["show"], "--listen", "--upstream"),
         (&["store", "ls"], "--config", "--dry-run"),
         (&["check-config"], "--dry-run", "--record"),

@@ -251,7 +251,7 @@ fn an_unknown_dialect_is_a_usage_error_that_names_those_there_are() {
 fn the_demo_prints_the_same_figures_in_each_run_and_every_dialect() {
     for dialect in ["chat", "responses", "messages", "gemini"] {
         let printed = || {
-            let text = String::from_utf8(Machine::new().demo(&["--fast", "--dialect", dialect]).stdout).unwrap();
+            let text = String::from_utf8(Machine::new().demo(&["--dialect", dialect]).stdout).unwrap();
             let (figures, time) = text.split_once("\nThat took ").unwrap();
             assert!(time.contains(" s, and no process"), "{time}");
             figures.to_owned()
@@ -264,7 +264,7 @@ fn the_demo_prints_the_same_figures_in_each_run_and_every_dialect() {
 fn the_documents_show_the_demos_figures() {
     let machine = Machine::new();
     let kept = machine.path("kept");
-    let text = String::from_utf8(machine.demo(&["--fast", "--keep", kept.to_str().unwrap()]).stdout).unwrap();
+    let text = String::from_utf8(machine.demo(&["--keep", kept.to_str().unwrap()]).stdout).unwrap();
     let document = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
     let readme = document("README.md");
     // The last one only shows the command beside that of the tests.
@@ -325,7 +325,7 @@ fn the_demo_needs_no_network() {
 fn recalled_originals_equal_the_agents_results_byte_by_byte() {
     let machine = Machine::new();
     let kept = machine.path("kept");
-    let text = String::from_utf8(machine.demo(&["--fast", "--keep", kept.to_str().unwrap()]).stdout).unwrap();
+    let text = String::from_utf8(machine.demo(&["--keep", kept.to_str().unwrap()]).stdout).unwrap();
     let agent: Vec<_> = line(&text, "the agent has").split_whitespace().take(4).map(str::to_owned).collect();
     let abridge: Vec<_> = line(&text, "abridge gives").split_whitespace().take(4).map(str::to_owned).collect();
     assert_eq!(agent, abridge);
@@ -384,7 +384,7 @@ fn colour_is_only_on_terminals_that_allow_it() {
     let shown = |no_colour: bool| {
         // `script`, of util-linux, has a terminal for it.
         let mut script = machine.command("script");
-        let demo = format!("{} demo --fast", binary());
+        let demo = format!("{} demo", binary());
         script.args(["-qec", &demo, "/dev/null"]).env("TERM", "xterm");
         if no_colour {
             script.env("NO_COLOR", "1");

@@ -339,7 +339,7 @@ async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
     );
 }
 
-/// JSON, CSV and the path for the page have both arms, of so many conversations of so many requests.
+/// JSON and the path for the page have both arms, of so many conversations of so many requests.
 #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 async fn check_arms(abridge: &Abridge, conversations: [usize; 2], n_requests: usize, cost: u64) {
     let mut client = abridge.connect().await;
@@ -360,21 +360,6 @@ async fn check_arms(abridge: &Abridge, conversations: [usize; 2], n_requests: us
         assert!(arm.per_request.interval.is_none(), "too few conversations: {told}");
     }
     assert!((usual.amount + tried.amount - cost as f64 / 1e9).abs() < 1e-9, "{told}");
-
-    let csv = savings_of(abridge, &["--csv", "--by", "policy"]);
-    let rows: Vec<Vec<_>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{csv}");
-    let column = |name: &str| rows[0].iter().position(|column| *column == name).unwrap();
-    let of_experiment: Vec<_> = rows.iter().filter(|row| row[column("experiment")] == "\"none\"").collect();
-    assert_eq!(of_experiment.len(), 6, "{csv}");
-    for (name, arm) in [("usual", usual), ("tried", tried)] {
-        let row = of_experiment.iter().find(|row| row[0] == name && row[column("per")] == "request").unwrap();
-        let [n, requests, estimate] = ["conversations", "requests", "estimate"].map(|name| row[column(name)]);
-        assert_eq!([n, requests].map(|n| n.parse::<usize>().unwrap()), [arm.conversations, arm.requests], "{csv}");
-        // Numbers of JSON are read to the last digit but one.
-        assert!((estimate.parse::<f64>().unwrap() - arm.per_request.estimate).abs() < 1e-9, "{csv}");
-        assert_eq!(row[column("to")], "", "{csv}");
-    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Stdout, Write};
+use std::io::{self, IsTerminal, Stdout, Write};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ impl Player {
             // A result that was not edited may contain such a URL, too.
             let Some(original) = original.filter(|original| **original != text) else { continue };
             let Some(path) = recalled_path(&text) else { continue };
-            let given = abridge.get(path)?.body.into();
+            let given = abridge.get(path)?.body;
             originals.push(Original { path: path.to_owned(), known: original.clone(), given });
         }
         Ok(originals)
@@ -274,7 +274,6 @@ fn length_and_hash(text: &[u8]) -> String {
 pub(super) struct Output {
     out: Stdout,
     colour: Colour,
-    row_pause: Duration,
 }
 
 /// The style of a piece of text, as terminals number it.
@@ -298,13 +297,12 @@ const DIRECT_COLUMNS: usize = 27;
 /// The longest line, in characters.
 const LINE_COLUMNS: usize = 80;
 
-/// The pause after a note, in row pauses.
-const NOTE_PAUSE_ROWS: u32 = 8;
+/// The pause after each row on a terminal, for eyes.
+const PACE: Duration = Duration::from_millis(50);
 
 impl Output {
-    /// `row_pause` is the pause after each row.
-    pub(super) fn new(colour: Colour, row_pause: Duration) -> Self {
-        Self { out: io::stdout(), colour, row_pause }
+    pub(super) fn new(colour: Colour) -> Self {
+        Self { out: io::stdout(), colour }
     }
 
     /// Prints lines in a style.
@@ -323,7 +321,9 @@ impl Output {
         let abridge = self.styled(abridge.0, &abridge.1);
         let (title, bytes) = (shortened(title, TITLE_COLUMNS), grouped(bytes));
         writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")?;
-        thread::sleep(self.row_pause);
+        if self.out.is_terminal() {
+            thread::sleep(PACE);
+        }
         Ok(())
     }
 
@@ -334,7 +334,6 @@ impl Output {
             self.print(Style::Aside, &format!("      {sign} {line}"))?;
             sign = ' ';
         }
-        thread::sleep(self.row_pause * NOTE_PAUSE_ROWS);
         Ok(())
     }
 

@@ -145,11 +145,7 @@ impl Client {
         let of_project = [".claude/settings.local.json", ".claude/settings.json"].map(PathBuf::from);
         let texts: Vec<_> = of_project.into_iter().chain(of_user).filter_map(|path| read_text(&path).ok()).collect();
         let in_settings = |name: &str| texts.iter().find_map(|text| jsonc::get(text, &["env", name]));
-        let value = |name: &'static str| {
-            let set = || variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
-            in_settings(name).or_else(set)
-        };
-        self.host = ClaudeHost::of(value);
+        self.host = ClaudeHost::of_client(in_settings, variables);
         let ClaudeHost { variable, url, excluded, .. } = &self.host;
         self.settings_win = in_settings(variable).or(excluded.and_then(in_settings)).is_some();
         self.anthropic = url.as_ref().and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);

@@ -149,9 +149,7 @@ impl Client {
 
 /// Where Claude Code finds Claude without abridge.
 fn claude_host(text: &str, variables: &Variables) -> ClaudeHost {
-    let set = |name| variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
-    // The settings win over the variables.
-    ClaudeHost::of(|name| jsonc::get(text, &["env", name]).or_else(|| set(name)))
+    ClaudeHost::of_client(|name| jsonc::get(text, &["env", name]), variables)
 }
 
 fn claude_code(text: &str, url: &str, variables: &Variables) -> Option<String> {
@@ -274,7 +272,7 @@ pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Co
 }
 
 /// Whether the settings of abridge name upstreams.
-fn names_upstreams(config: &Config) -> bool {
+pub(in crate::cli) fn names_upstreams(config: &Config) -> bool {
     config.upstream.url != BaseUrl::default() || !config.upstreams.is_empty()
 }
 
@@ -323,6 +321,12 @@ pub(in crate::cli) const BASE_URL: &str = "ANTHROPIC_BASE_URL";
 const FOUNDRY_RESOURCE: &str = "ANTHROPIC_FOUNDRY_RESOURCE";
 
 impl ClaudeHost {
+    /// The host that the settings of Claude Code choose, which win over the variables.
+    pub(in crate::cli) fn of_client(in_settings: impl Fn(&str) -> Option<String>, variables: &Variables) -> Self {
+        let set = |name| variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
+        Self::of(|name| in_settings(name).or_else(|| set(name)))
+    }
+
     /// The host that variables choose.
     pub(in crate::cli) fn of(value: impl Fn(&'static str) -> Option<String>) -> Self {
         let value = |name| value(name).filter(|value| !value.is_empty());

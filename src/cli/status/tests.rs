@@ -12,20 +12,20 @@ fn a_status_prints_in_14_lines() {
             "in_flight":1,"buffered_bytes":0,"rss_bytes":52428800,"later":{"x":1}}"#;
     let status: Status = serde_json::from_str(json).unwrap();
     let expected = "\
-abridge           1, up 2 h 3 min
+abridge           1, up 2 hours
 upstream          http://u/v1
 edits             a b
 requests          12,345: 12,000 edited, 340 unedited, 5 shed
 tokens            1,000,000 -> 250,000 (-75 %)
-offloaded         1.5 KiB in all requests
+offloaded         1.50 KiB in all requests
 billed            1,000 input, 900 of them read from cache (90 %), 20 output
 predicted cached  950, observed 900
 added             p50 0.3 ms, p99 2.3 ms, of the last 500 conversations
 fail-open         not_stored 2
 regrets           recalled 1, repeated 3
-store             /s: 3 payloads, 4.0 KiB as 1.0 KiB, file 2.0 MiB; TROUBLE: full
+store             /s: 3 payloads, 4.00 KiB as 1.00 KiB, file 2.00 MiB; TROUBLE: full
 inspect           off
-now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
+now               1 in flight, 0 B of bodies held, 50.00 MiB of memory
 ";
     assert_eq!(status.to_text(), expected);
     let several = r#"{"upstreams":[{"name":"default","url":"http://u/v1","answered":3},
@@ -51,17 +51,11 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
             "lost":{"edits":5000,"expired":20},"cost":{"edits":4500,"expired":18}},{"upstream":"u","model":"n","requests":7}]}"#;
     let text = serde_json::from_str::<Status>(caches).unwrap().to_text();
     for line in [
-        "cache             m at u, keeps prompts for 5 min: tokens lost: 5,000 to edits (costs 4,500), 20 to pauses (costs 18), 0 to the client's changes (costs 0), 0 to the upstream (costs 0)\n",
+        "cache             m at u, keeps prompts for 5 minutes: tokens lost: 5,000 to edits (costs 4,500), 20 to pauses (costs 18), 0 to the client's changes (costs 0), 0 to the upstream (costs 0)\n",
         "cache             n at u: no cached tokens reported, of 7 requests that had some\n",
     ] {
         assert!(text.contains(line), "{text}");
     }
     let empty = Status::default().to_text();
     assert!(empty.lines().count() == 14 && empty.contains("none counted"), "{empty}");
-}
-
-#[test]
-fn bytes_and_uptimes_have_units() {
-    assert_eq!([0, 1023, 1024, 5 << 30].map(format_bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]);
-    assert_eq!([59, 61, 3_600, 90_000].map(format_uptime), ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
 }

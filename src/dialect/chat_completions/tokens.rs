@@ -185,7 +185,7 @@ pub(in crate::dialect) fn count_function(gauge: &Gauge, function: &Fields<'_>) -
     let name = function.string("name")?;
     let begins = match gauge.encoding {
         Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
-        Encoding::Cl100kBase | Encoding::P50kBase | Encoding::R50kBase => FUNCTION_BEFORE_O200K,
+        Encoding::Cl100kBase => FUNCTION_BEFORE_O200K,
     };
     let line = format!("{name}:{}", description(function));
     let parameters = function.object("parameters").map_or(0, |schema| count_parameters(gauge, &schema));

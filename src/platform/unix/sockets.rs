@@ -1,10 +1,9 @@
 //! Sockets: the address of a listener that has ended, and Unix sockets.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::net::TcpSocket;
 pub use tokio::net::{UnixListener, UnixStream};
@@ -37,14 +36,6 @@ pub async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
 /// Connects to the listener at a path.
 pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path).await
-}
-
-/// Connects to the listener at a path. Each read and each write blocks for as long as `timeout`.
-pub fn connect_blocking(path: &Path, timeout: Duration) -> io::Result<impl Read + Write + use<>> {
-    let stream = net::UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    Ok(stream)
 }
 
 /// The name of a host of PostgreSQL. Where it is a Unix socket it has none, and its path is set in `to`.

@@ -1,9 +1,7 @@
 //! Sockets. Windows has Unix sockets, and neither the standard library nor tokio offers them there.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net;
+use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::net::TcpSocket;
 use tokio_postgres::Config;
@@ -41,11 +39,6 @@ pub async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
 /// Fails.
 pub async fn connect(_path: &Path) -> io::Result<UnixStream> {
     Err(unsupported())
-}
-
-/// Fails.
-pub fn connect_blocking(_path: &Path, _timeout: Duration) -> io::Result<impl Read + Write + use<>> {
-    Err::<net::TcpStream, _>(unsupported())
 }
 
 /// The name of a host of PostgreSQL.

@@ -73,7 +73,7 @@ fn a_recording_reads_back_as_written() {
 fn plan_inputs_read_back_as_written() {
     let scratch = tempfile::tempdir().unwrap();
     let address = Some("http://127.0.0.1:1".to_owned());
-    let recorder = Recorder::new(scratch.path()).unwrap().reached_at(address.clone());
+    let recorder = Recorder { address: address.clone(), ..Recorder::new(scratch.path()).unwrap() };
     let (target, keys) = (target("/v1/chat/completions"), Keys::new([7; 32]));
     let key = keys.payload(keys.caller(b"me"), b"what was taken out");
     let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, made_at: 0, transcript: Some(key) };
@@ -119,14 +119,19 @@ fn a_recording_has_no_key_and_is_private() {
 }
 
 #[test]
-fn names_become_unique_visible_folders() {
+fn a_folder_that_exists_is_not_overwritten_and_the_error_names_it() {
     let scratch = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(scratch.path()).unwrap();
     let target = target("/v1/chat/completions");
-    for name in ["same", "same", "same", "../../etc/x", "..", "", "ünïcode"] {
-        recorder.begin(name, sent(&target)).unwrap().finish(ResponseEnd::UpstreamCut).unwrap();
-    }
-    assert_eq!(names(scratch.path()), ["_.", "_._.._etc_x", "_n_code", "exchange", "same", "same-2", "same-3"]);
+    let record = |request| {
+        let sent = SentRequest { request: Bytes::from_static(request), ..sent(&target) };
+        recorder.begin("r", sent).unwrap().finish(ResponseEnd::UpstreamCut)
+    };
+    let dir = record(b"first").unwrap();
+    let error = record(b"second").unwrap_err();
+    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::AlreadyExists, format!("{} exists", dir.display())));
+    assert_eq!(fs::read(dir.join("request.json")).unwrap(), b"first");
+    assert_eq!(names(scratch.path()), ["r"]);
 }
 
 #[test]

@@ -6,12 +6,10 @@ use tiktoken_rs::CoreBPE;
 use super::*;
 use crate::tokens::pretokens::classes::CHANGES;
 
-fn all() -> [(&'static str, &'static Vocabulary, &'static CoreBPE); 4] {
+fn all() -> [(&'static str, &'static Vocabulary, &'static CoreBPE); 2] {
     [
         ("o200k_base", &O200K_BASE, tiktoken_rs::o200k_base_singleton()),
         ("cl100k_base", &CL100K_BASE, tiktoken_rs::cl100k_base_singleton()),
-        ("p50k_base", &P50K_BASE, tiktoken_rs::p50k_base_singleton()),
-        ("r50k_base", &R50K_BASE, tiktoken_rs::r50k_base_singleton()),
     ]
 }
 
