@@ -95,7 +95,8 @@ pub struct ToolSettings {
 pub enum Via {
     /// The tool `recall` of abridge's MCP server if the request offers it; else a file if `export_dir` is set and the
     /// request offers `reader_tool`; else HTTP if `public_url` is known and the request offers one of `shell_tools`; else,
-    /// if the request offers tools, as `"tool"`; else none.
+    /// if the request offers tools, as `"tool"`; else none. Where the instructions say `Network access is restricted`, as
+    /// Codex's do in its sandbox, HTTP is the last way.
     #[default]
     Auto,
     /// As `"auto"`, with the tools that the request offers alone: none where they do not serve.
@@ -150,11 +151,11 @@ pub enum RetrievalMethod<'a> {
 // === impl Settings ===
 
 impl Settings {
-    /// The method for a request that offers `tools`.
-    pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T]) -> RetrievalMethod<'_> {
+    /// The method for a request that offers `tools`; `reaches` says whether a shell among them reaches abridge.
+    pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T], reaches: bool) -> RetrievalMethod<'_> {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
-        let shell =
-            || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
+        let is_shell = |tool: &T| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref()));
+        let shell = || reaches && tools.iter().any(is_shell);
         let tool = |name: &str, is_added| RetrievalMethod::Tool { name: name.to_owned(), is_added };
         let of_server = tools.iter().find(|tool| is_server_tool(tool.as_ref(), RECALL_TOOL));
         let recall = of_server.map(|name| tool(name.as_ref(), false));
@@ -319,7 +320,7 @@ mod tests {
     fn check(text: &str, tools: &[&str], expected: &str) {
         let key = PayloadKey::from_bytes([0; 16]);
         assert_eq!(
-            settings(text).retrieval_method(tools).words(Language::En, key, MediaType::Text),
+            settings(text).retrieval_method(tools, true).words(Language::En, key, MediaType::Text),
             expected,
             "{text} {tools:?}"
         );
@@ -385,7 +386,7 @@ mod tests {
         let settings = Settings { via: Via::Retrieve, ..Settings::default() };
         let key = PayloadKey::from_bytes([0xAB; 16]);
         for language in [Language::En, Language::Zh] {
-            let words = settings.retrieval_method::<&str>(&[]).words(language, key, MediaType::Text);
+            let words = settings.retrieval_method::<&str>(&[], true).words(language, key, MediaType::Text);
             assert!(words.contains("headroom_retrieve") && words.contains(&format!("hash={}", "ab".repeat(12))));
             assert!(may_be_words(&words), "{words}");
         }
@@ -404,7 +405,7 @@ mod tests {
     fn what_is_no_text_is_saved_to_a_file_with_the_end_of_its_type() {
         let key = PayloadKey::from_bytes([0; 16]);
         let words = |text: &str, language| {
-            settings(text).retrieval_method(&["bash", "read_file"]).words(language, key, MediaType::Png)
+            settings(text).retrieval_method(&["bash", "read_file"], true).words(language, key, MediaType::Png)
         };
         let url = "http://h:1/abridge/recall/00000000000000000000000000";
         assert_eq!(

@@ -17,7 +17,6 @@
 //! [`Keys::well_known`]: crate::payload::Keys::well_known
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Not;
@@ -202,8 +201,8 @@ pub enum ReadError {
     #[error("{0}")]
     Json(&'static str, #[source] serde_json::Error),
     /// `policy.toml` is not valid.
-    #[error(transparent)]
-    Policy(Box<dyn Error + Send + Sync>),
+    #[error("policy.toml")]
+    Policy(#[source] toml::de::Error),
 }
 
 /// The content of `summary.json`.

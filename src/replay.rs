@@ -11,7 +11,6 @@ use std::{fmt, fs, io};
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::config::policies::plan_settings;
 use crate::dialect;
 use crate::payload::Keys;
 use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner, Sent};
@@ -173,7 +172,7 @@ pub struct Rewritten {
 
 /// The planner for the text of a `policy.toml`.
 pub fn planner_from_toml(text: &str) -> Result<Planner, ReadError> {
-    plan_settings(text).map(Planner::new).map_err(|error| ReadError::Policy(error.into()))
+    toml::from_str(text).map(Planner::new).map_err(ReadError::Policy)
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and

@@ -71,11 +71,6 @@ fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
     apply_goal_under(goal, policy)
 }
 
-/// The settings in a text that plans depend on.
-pub fn plan_settings(text: &str) -> Result<PlanSettings, ConfigError> {
-    PlanSettings::deserialize(&LocatedValue::from_file(Path::new("policy.toml"), text)?)
-}
-
 impl Config {
     /// These settings with those of a policy laid over them.
     pub fn under_policy(&self, name: &str) -> anyhow::Result<Self> {

@@ -90,14 +90,25 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
-        // Tools that come later would change what was said before, so they count only where there is no way without them.
-        self.known.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
-            RetrievalMethod::Unavailable => self.method_with(&mut self.all_tools()),
-            found => found,
+        self.known.retrieval_method.get_or_init(|| {
+            // From a shell without a network, the client's user may let a command out. Tools that come later would change what
+            // was said before. So both count only where there is no way without them.
+            let without_shell = self.is_offline().then(|| self.method_with(&mut self.leading_tools(), false));
+            let is_way = |method: &RetrievalMethod<'_>| *method != RetrievalMethod::Unavailable;
+            let found =
+                without_shell.filter(is_way).unwrap_or_else(|| self.method_with(&mut self.leading_tools(), true));
+            if is_way(&found) { found } else { self.method_with(&mut self.all_tools(), true) }
         })
     }
 
-    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>) -> RetrievalMethod<'a> {
+    /// Whether the instructions say that the client's shell reaches no network, as those of Codex do in its default sandbox.
+    fn is_offline(&self) -> bool {
+        let first = self.unit(self.conversation.first_editable());
+        let instructions = self.body.get(..first.map_or(0, |first| first.span.start)).unwrap_or_default();
+        memmem::find(instructions, b"Network access is restricted").is_some()
+    }
+
+    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>, has_shell: bool) -> RetrievalMethod<'a> {
         let mut offered = offered.peekable();
         let names = match offered.peek() {
             _ if !self.recall.depends_on_tools() => Vec::new(),
@@ -108,7 +119,7 @@ impl<'a> Draft<'a> {
             }
             _ => offered.flat_map(|tools| self.dialect.tool_names(self.body, *tools)).collect(),
         };
-        match self.recall.retrieval_method(&names) {
+        match self.recall.retrieval_method(&names, has_shell) {
             RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
                 RetrievalMethod::Unavailable
             }

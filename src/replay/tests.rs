@@ -70,7 +70,8 @@ fn the_policy_of_a_folder_applies_unless_the_user_names_one() {
     assert!(replay(scratch.path(), &ReplayPolicy::Explicit(no_edits())).is_clean());
     put(scratch.path(), &[("policy.toml", "[server]\nlisten = '127.0.0.1:1'")]);
     let refused = replay(scratch.path(), &ReplayPolicy::Fallback(policy()));
-    assert!(refused.to_string().contains("unreadable: policy.toml:1:2: unknown key \"server\""), "{refused}");
+    assert!(refused.to_string().contains("unreadable: policy.toml: "), "{refused}");
+    assert!(refused.to_string().contains("unknown field `server`"), "{refused}");
 }
 
 #[test]

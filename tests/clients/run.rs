@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_mins(3);
 enum Client {
     CodexWithBaseUrl,
     CodexWithProvider,
+    /// Its shell reaches no network, as by default.
+    CodexInSandbox,
     /// Its requests have an account, by which they are told from others.
     CodexWithChatGpt,
     ClaudeCode,
@@ -37,9 +39,10 @@ enum Client {
     Opencode,
 }
 
-const CLIENTS: [Client; 9] = [
+const CLIENTS: [Client; 10] = [
     Client::CodexWithBaseUrl,
     Client::CodexWithProvider,
+    Client::CodexInSandbox,
     Client::CodexWithChatGpt,
     Client::ClaudeCode,
     Client::ClaudeCodeWithSettings,
@@ -62,13 +65,19 @@ pub(crate) async fn all(folder: &Path) -> bool {
     let ways = CLIENTS.map(|client| (client, Way::Run));
     let set_up = CLIENTS.into_iter().filter(|client| {
         // Of the others, variables alone lead somewhere else.
-        !matches!(client, Client::CodexWithChatGpt | Client::ClaudeCode)
+        !matches!(client, Client::CodexWithChatGpt | Client::CodexInSandbox | Client::ClaudeCode)
     });
     let mut passed = true;
     for (client, way) in ways.into_iter().chain(set_up.map(|client| (client, Way::SetUp))) {
         let program = folder.join("node_modules/.bin").join(client.program());
         if !program.exists() {
             println!("  NOT RUN {way:?} {client:?}: it is not installed");
+            continue;
+        }
+        let starts_in_sandbox =
+            || Command::new(&program).args(["sandbox", "--", "true"]).output().unwrap().status.success();
+        if client == Client::CodexInSandbox && !starts_in_sandbox() {
+            println!("  NOT RUN {way:?} {client:?}: this machine lets it have no sandbox");
             continue;
         }
         match tokio::spawn(session(client, way, program)).await {
@@ -190,7 +199,7 @@ fn judge(model: &Model) -> usize {
 impl Client {
     fn program(self) -> &'static str {
         match self {
-            Self::CodexWithBaseUrl | Self::CodexWithProvider | Self::CodexWithChatGpt => "codex",
+            Self::CodexWithBaseUrl | Self::CodexWithProvider | Self::CodexInSandbox | Self::CodexWithChatGpt => "codex",
             Self::Opencode => "opencode",
             _ => "claude",
         }
@@ -205,6 +214,7 @@ impl Client {
         let own = "model = \"gpt-5\"\napproval_policy = \"never\"\nsandbox_mode = \"danger-full-access\"\n";
         Some(match self {
             Self::CodexWithBaseUrl => (".codex/config.toml", format!("openai_base_url = \"{url}\"\n{own}")),
+            Self::CodexInSandbox => (".codex/config.toml", format!("model = \"gpt-5\"\nopenai_base_url = \"{url}\"\n")),
             Self::CodexWithProvider => {
                 let provider = format!("[model_providers.mine]\nname = \"mine\"\nbase_url = \"{url}\"\n");
                 let provider = format!("{provider}wire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\n");
@@ -251,7 +261,7 @@ impl Client {
     fn environment(self, command: &mut Command, url: &str, origin: &str) {
         match self {
             Self::CodexWithChatGpt => {}
-            Self::CodexWithBaseUrl | Self::CodexWithProvider => {
+            Self::CodexWithBaseUrl | Self::CodexWithProvider | Self::CodexInSandbox => {
                 command.env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
             }
             Self::Opencode => {
@@ -280,7 +290,9 @@ impl Client {
                 let free = "--dangerously-bypass-approvals-and-sandbox";
                 vec!["exec", "-m", "gpt-5", free, "--skip-git-repo-check", prompt]
             }
-            Self::CodexWithBaseUrl | Self::CodexWithProvider => vec!["exec", "--skip-git-repo-check", prompt],
+            Self::CodexWithBaseUrl | Self::CodexWithProvider | Self::CodexInSandbox => {
+                vec!["exec", "--skip-git-repo-check", prompt]
+            }
             Self::Opencode => vec!["run", "--model", "anthropic/claude-sonnet-4-5", prompt],
             _ => vec!["-p", prompt, "--allowedTools", "Bash"],
         }

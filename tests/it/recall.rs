@@ -332,3 +332,41 @@ impl Store {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 }
+
+/// Codex tells its model so in its default sandbox, in which `curl http://127.0.0.1` cannot connect.
+#[tokio::test]
+async fn where_a_shell_reaches_no_network_a_tool_is_added_if_it_can_be() {
+    const OFFLINE: &str = "`sandbox_mode` is `workspace-write`. Network access is restricted.";
+    let chat = with_results(&[long_text(1)]);
+    let said = |role: &str| {
+        chat.replace("\"messages\":[", &format!("\"messages\":[{{\"role\":\"{role}\",\"content\":\"{OFFLINE}\"}},"))
+    };
+    let responses = |fields: &str| {
+        let input = format!(
+            r#"{{"role":"developer","content":"{OFFLINE}"}},{{"role":"user","content":"go"}},{{"type":"function_call","call_id":"c","name":"exec_command","arguments":"{{}}"}},{{"type":"function_call_output","call_id":"c","output":{}}}"#,
+            serde_json::to_string(&long_text(1)).unwrap()
+        );
+        format!(
+            r#"{{"model":"gpt-5","input":[{input}],{fields}"tools":[{{"type":"function","name":"exec_command"}}]}}"#
+        )
+    };
+    let (http, tool) = ("Read it with GET http", "Read it with abridge_recall (handle=");
+    for (settings, path, body, way) in [
+        ("", "/v1/chat/completions", chat.clone(), http),
+        ("", "/v1/chat/completions", said("developer"), tool),
+        ("", "/v1/chat/completions", said("user"), http),
+        ("recall.via = \"offered\"", "/v1/chat/completions", said("system"), http),
+        ("", "/v1/responses", responses("\"store\":false,"), tool),
+        ("", "/v1/responses", responses("\"previous_response_id\":\"resp_0\","), http),
+    ] {
+        let mut scene = Scene::with(settings).await;
+        scene.client.send(post(path, &["content-type: application/json"], &body)).await;
+        let mut call = scene.upstream.request().await;
+        let sent = String::from_utf8(call.bytes().await.to_vec()).unwrap();
+        assert_eq!(
+            (sent.contains(way), sent.contains("\"name\":\"abridge_recall\"")),
+            (true, way == tool),
+            "{body:.300}"
+        );
+    }
+}
