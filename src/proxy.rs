@@ -230,9 +230,9 @@ impl Proxy {
             compress::place_token(&mut request);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
-        let known = self.identify(&live, &mut request, connection);
-        drop(live);
         let route = gateway.map_or_else(|| route(&request), Route::Gateway);
+        let known = self.identify(&live, &mut request, connection, !is_admin && !is_gateway);
+        drop(live);
         let caller = self.caller(request.headers());
         let over_share = || self.count_connection(request.headers(), caller, connection);
         let refused = match &route {

@@ -92,16 +92,21 @@ impl Proxy {
     /// Notes which known client sends the request, in a header field that clients cannot set, and removes its token: no
     /// upstream gets it. Where no clients are known, every client may use abridge. An account's tokens, which its client renews
     /// every few hours, are noted as one on this machine, as long as no other caller has come: what is named by a token would
-    /// have another name in every request of a conversation from then on.
+    /// have another name in every request of a conversation from then on. That holds for requests to the upstream, which knows
+    /// the token; who reads texts here must show the one that they are named by.
     pub(super) fn identify(
         &self,
         live: &LiveConfig,
         request: &mut ClientRequest,
         connection: ConnectionInfo,
+        is_for_upstream: bool,
     ) -> Result<(), ProxyError> {
         let headers = request.headers_mut();
         let shown = headers.remove(headers::CLIENT);
         if !live.clients.are_required() {
+            if !is_for_upstream {
+                return Ok(());
+            }
             let is_local = connection.listener_role.exposure() != Exposure::Network && !is_forwarded(headers);
             let is_account = is_local && !self.are_several_callers() && shown_credential(headers).is_some_and(expires);
             let account = HeaderValue::from_bytes(headers::ACCOUNT).ok().filter(|_| is_account);

@@ -14,7 +14,7 @@ pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 /// The header by which a known client shows its token beside a key, and in which abridge then notes the client's name.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client");
 
-/// What abridge notes there of an account whose tokens its client renews, which is no name.
+/// The value of [`CLIENT`] for an account whose tokens its client renews. Names of clients are UTF-8, which it is not.
 pub(super) const ACCOUNT: &[u8] = b"\xff";
 
 /// How `authorization` begins in a request with AWS Signature Version 4.
@@ -53,7 +53,7 @@ pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The header field of the key that Gemini reads.
 pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
-/// What stands for the client's credential, if any. It is hashed, and neither stored nor logged. For a client that the settings
+/// The bytes by which the client is known, if any. They are hashed, and neither stored nor logged. For a client that the settings
 /// know it is the name, whichever token the client shows, and for an account [`ACCOUNT`].
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(CLIENT).map(HeaderValue::as_bytes).or_else(|| shown_credential(headers))

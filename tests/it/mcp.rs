@@ -142,6 +142,21 @@ async fn a_caller_lists_and_searches_its_own_texts_alone() {
     assert!(ann.iter().chain(&bob).all(|handle| all.contains(handle)), "{all}");
 }
 
+/// The texts of an account are named alike whichever of its tokens the client shows, and a token that no upstream has seen
+/// proves nothing.
+#[tokio::test]
+async fn a_token_that_looks_like_one_of_an_account_lists_none_of_its_texts() {
+    let (mut upstream, abridge) = start("").await;
+    let (at, token) = (abridge.address(), "authorization: Bearer sk-ant-oat01-a");
+    let handles = handles(&offering(at, &mut upstream, token, RECALL, &[long_text(1)]).await);
+    for shown in [token, "authorization: Bearer sk-ant-oat01-b", "authorization: Bearer eyJ"] {
+        let (listed, _) = call(at, shown, "list", json!({})).await;
+        assert!(!listed.contains(&handles[0]) && !listed.contains("line 0"), "{shown}: {listed}");
+    }
+    let (read, is_error) = call(at, token, "recall", json!({"handle": handles[0]})).await;
+    assert!(read.contains("line 0") && !is_error, "by its handle: {read:.100}");
+}
+
 #[tokio::test]
 async fn of_texts_that_one_request_has_used_the_newest_are_listed_first() {
     let (mut upstream, abridge) = start("truncate_tool_results.max_bytes = 1000").await;

@@ -25,7 +25,7 @@ pub struct StreamDecoder {
     plain: Plain,
 }
 
-/// What the decoder has written, and nobody has taken yet.
+/// Decoded bytes that are not taken yet.
 #[derive(Clone, Debug, Default)]
 struct Plain(Arc<Held<Vec<u8>>>);
 
