@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::edits::ENCODINGS;
+use crate::hosts::billed;
 use crate::responses::{assert_cleared, with_results};
 use crate::support::wire::framed;
 use crate::support::{Exchange, Scene, post};
@@ -47,6 +48,23 @@ async fn an_overflow_in_a_stream_is_rescued_as_a_400_is() {
         assert_eq!(reply.head.get("x-abridge-edits"), Some("clear=2"));
         scene.upstream.no_more();
     }
+}
+
+#[tokio::test]
+async fn a_stream_without_a_type_is_read() {
+    // The backend behind ChatGPT sends none (openclaw/openclaw#91662).
+    let mut scene = Scene::with(ON).await;
+    let mut call = scene.ask(post(PATH, &[], long(3))).await;
+    call.answer("200 OK", &["connection: close"], [CREATED, FAILED].concat()).await;
+    let mut call = scene.upstream.request().await;
+    assert_cleared(&call.bytes().await, 3);
+    let good = format!("{CREATED}{ADDED}{COMPLETED}")
+        .replace("\"completed\"}", "\"completed\",\"usage\":{\"input_tokens\":70,\"output_tokens\":7}}");
+    call.answer("200 OK", &["connection: close"], &good).await;
+    let reply = scene.client.reply().await;
+    assert_eq!((reply.head.get("x-abridge-rescue"), reply.head.get("content-type")), (Some("overflow"), None));
+    assert_eq!(reply.body, good);
+    assert_eq!(billed(&scene.abridge, 1, "gpt-4o").await, [70, 7]);
 }
 
 /// An answer that is not streamed and has failed for this reason. It repeats the instructions.
