@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use tokio::time::{Instant, timeout};
 
@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 use crate::tokens;
 use crate::tokens::models::{self, Source, Sourced};
 use crate::upstream::probe::{Listing, ListingError, ModelsRequest};
-use crate::upstream::routes::ANTHROPIC_VERSION;
+use crate::upstream::routes::{ANTHROPIC_VERSION, CHATGPT_ACCOUNT};
 use crate::upstream::{ANTHROPIC_BETA, Upstream};
 
 use super::headers::{self, API_KEY, X_API_KEY};
@@ -56,7 +56,7 @@ impl WindowDiscovery {
     }
 
     /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open. The built-in
-    /// table does not know with which context a local server has loaded a model.
+    /// table does not know with which context a local server has loaded a model, nor that an account of `ChatGPT` has a smaller one.
     pub(super) fn fetch_if_needed(
         &self,
         report: &Report,
@@ -72,8 +72,8 @@ impl WindowDiscovery {
         let model = report.model.as_deref().unwrap_or_default();
         let meter = &rules.planner.meter;
         let may_be_local = || models::may_be_served_locally(meter.models().unaliased(model));
-        let may_be_less =
-            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base.is_local() && may_be_local();
+        let is_less = || is_of_chatgpt(parts) || upstream.base.is_local() && may_be_local();
+        let may_be_less = |known: Sourced<usize>| known.source == Source::BuiltIn && is_less();
         if meter.models().find(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
@@ -137,10 +137,14 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let dialect = dialect::for_path(path)?;
     // A path that names the model has no list of models beside it.
     let folder = dialect.base_path(path).filter(|_| dialect.path_facts(path).model.is_none())?;
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // `ChatGPT` lists the models that this version of Codex may use, and all to this one (NousResearch/hermes-agent#93295).
+    let query = if is_of_chatgpt(parts) { Some("client_version=0.0.0") } else { parts.uri.query() };
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = ModelsRequest::new(upstream.join(&path).ok()?);
-    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION] {
+    for name in
+        [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION, CHATGPT_ACCOUNT, USER_AGENT]
+    {
         if let Some(value) = parts.headers.get(&name) {
             request.headers.insert(name, value.clone());
         }
@@ -150,6 +154,11 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let of_account = betas.find(|name| name.starts_with(b"oauth-")).and_then(|name| HeaderValue::from_bytes(name).ok());
     request.headers.extend(of_account.map(|name| (ANTHROPIC_BETA, name)));
     Some(request)
+}
+
+/// Whether Codex has logged in with `ChatGPT`.
+fn is_of_chatgpt(parts: &Parts) -> bool {
+    parts.headers.contains_key(CHATGPT_ACCOUNT)
 }
 
 const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
