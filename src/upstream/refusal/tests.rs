@@ -199,6 +199,7 @@ const OVERFLOWS: &[OverflowCase] = &[
         r#"{"error":"Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with context length of only 32768 tokens, which is not enough."}"#,
         [Some(32768), Some(111_490), None],
     ),
+    ("LM Studio; seen in clients' tests", r#"{"error":"Context size has been exceeded."}"#, [None, None, None]),
     (
         "GLM; anomalyco/opencode#27629",
         r#"{"error":{"code":"1210","message":"tokens in request more than max tokens allowed"}}"#,
