@@ -174,16 +174,17 @@ impl<'a> Members<'a> {
     /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.
     pub(super) fn billed(&self, [input, details, output]: [&str; 3]) -> Result<Usage, InvalidAnswer> {
         let number = |key| self.number(key).map(Option::unwrap_or_default);
-        let (mut input, mut output, inside) = (number(input)?, number(output)?, self.object(details)?);
+        let (mut input, mut output, inside) = (number(input)?, number(output)?, self.object(details).ok().flatten());
         let most = |keys: [&str; 3]| {
-            let mut all =
-                [Some(self), inside.as_ref()].into_iter().flatten().flat_map(|of| keys.map(|key| of.number(key)));
-            all.try_fold(0, |most, number| Ok(number?.unwrap_or_default().max(most)))
+            let all = [Some(self), inside.as_ref()].into_iter().flatten();
+            all.flat_map(|of| keys.map(|key| of.number(key).ok().flatten().unwrap_or_default()))
+                .max()
+                .unwrap_or_default()
         };
-        let (cached, written): (u64, u64) = (most(CACHED)?, most(WRITTEN)?);
+        let (cached, written) = (most(CACHED), most(WRITTEN));
         // xAI and Google leave reasoning out of the answer (vercel/ai#12425), and Portkey the cache out of the prompt
         // (Portkey-AI/gateway#1754), but none of it out of the sum.
-        let rest = number("total_tokens")?.saturating_sub(input.saturating_add(output));
+        let rest = number("total_tokens").unwrap_or_default().saturating_sub(input.saturating_add(output));
         let lacking = if rest == cached.saturating_add(written) { &mut input } else { &mut output };
         *lacking = lacking.saturating_add(rest);
         // Some gateways count what was served as written, too.

@@ -29,7 +29,8 @@ impl AnswerFormat for ChatCompletions {
         let reason = value(chunk.reason).map(|json| unescaped(json).ok_or(InvalidAnswer)).transpose()?;
         if let Some(usage) = value(chunk.usage) {
             let keys = ["prompt_tokens", "prompt_tokens_details", "completion_tokens"];
-            Members::of_object(usage)?.enter_usage(answer, |usage, _| usage.billed(keys))?;
+            let _not_told =
+                Members::of_object(usage).and_then(|usage| usage.enter_usage(answer, |usage, _| usage.billed(keys)));
         }
         answer.is_error |= value(chunk.error).is_some();
         answer.stop_reason = reason.map(Cow::into_owned).or(answer.stop_reason.take());
@@ -152,6 +153,8 @@ mod tests {
 10120 128 0 4308 "usage":{"prompt_tokens":10120,"completion_tokens":1499,"total_tokens":14428,"prompt_tokens_details":{"cached_tokens":128},"completion_tokens_details":{"reasoning_tokens":2809}}
 20 0 0 996 "usage":{"prompt_tokens":20,"completion_tokens":424,"total_tokens":1016}
 90 60 20 3 "usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":93,"cache_creation_input_tokens":20,"cache_read_input_tokens":60}
+# Numbers that cannot be read.
+9 0 0 3 "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":"12","prompt_tokens_details":[],"cached_tokens":-1}
 # Moonshot in a stream, Groq that was not asked, OpenAI that was.
 9 0 0 3 "choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":3}}]
 9 0 0 3 "choices":[],"x_groq":{"id":"req","usage":{"prompt_tokens":9,"completion_tokens":3}},"usage":null
@@ -166,7 +169,11 @@ mod tests {
             let usage = Usage { input, cached, written, written_hour: 0, output };
             assert_eq!(answer(&[&format!("{{{}}}", words.next().unwrap())]).unwrap().usage, Some(usage), "{line}");
         }
-        assert_eq!(answer(&[r#"{"x_groq":{"id":"req"},"choices":[{"usage":null}]}"#]).unwrap().usage, None);
+        for none in ["null", "7", r#"{"prompt_tokens":-12}"#, r#"{"prompt_tokens":"12"}"#] {
+            let chunk = format!(r#"{{"x_groq":{{"id":"req"}},"choices":[{{"finish_reason":"stop","usage":{none}}}]}}"#);
+            let read = answer(&[&chunk]).unwrap();
+            assert_eq!((read.stop_reason.as_deref(), read.usage), (Some("stop"), None), "{none}");
+        }
     }
 
     #[test]
