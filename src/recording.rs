@@ -269,7 +269,7 @@ impl Meta {
 
     /// The name of the file that holds the response body.
     fn response_file(&self) -> &'static str {
-        let event_stream = self.content_type.as_deref().is_some_and(|kind| {
+        let event_stream = self.content_type.as_deref().is_none_or(|kind| {
             kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
         });
         match (&self.content_encoding, event_stream) {

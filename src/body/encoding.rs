@@ -60,9 +60,10 @@ pub enum DecodeError {
 /// The largest window a zstd frame may ask for, as a power of two: 128 MiB, what `zstd -d` takes by default.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// The value of `content-type`.
+/// The value of `content-type`. Without one, it is that of events: the backend behind `ChatGPT` sends them so
+/// (openclaw/openclaw#91662, `KarpelesLab/teamclaude#456`), and what is not an event is not read as one.
 pub fn content_type(headers: &HeaderMap) -> &[u8] {
-    headers.get(CONTENT_TYPE).map_or(&[], HeaderValue::as_bytes)
+    headers.get(CONTENT_TYPE).map_or(b"text/event-stream", HeaderValue::as_bytes)
 }
 
 /// Whether a value of `content-type` is of this type, whatever its parameters.

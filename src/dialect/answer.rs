@@ -173,17 +173,32 @@ impl<'a> Members<'a> {
 
     /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.
     pub(super) fn billed(&self, [input, details, output]: [&str; 3]) -> Result<Usage, InvalidAnswer> {
-        let number = |of: &Self, key| of.number(key).map(Option::unwrap_or_default);
-        let input = number(self, input)?;
-        let (cached, written) = match self.object(details)? {
-            Some(details) => (number(&details, "cached_tokens")?, number(&details, "cache_write_tokens")?),
-            None => (0, 0),
+        let number = |key| self.number(key).map(Option::unwrap_or_default);
+        let (mut input, mut output, inside) = (number(input)?, number(output)?, self.object(details).ok().flatten());
+        let most = |keys: [&str; 3]| {
+            let all = [Some(self), inside.as_ref()].into_iter().flatten();
+            all.flat_map(|of| keys.map(|key| of.number(key).ok().flatten().unwrap_or_default()))
+                .max()
+                .unwrap_or_default()
         };
+        let (cached, written) = (most(CACHED), most(WRITTEN));
+        // xAI and Google leave reasoning out of the answer (vercel/ai#12425), and Portkey the cache out of the prompt
+        // (Portkey-AI/gateway#1754), but none of it out of the sum.
+        let rest = number("total_tokens").unwrap_or_default().saturating_sub(input.saturating_add(output));
+        let lacking = if rest == cached.saturating_add(written) { &mut input } else { &mut output };
+        *lacking = lacking.saturating_add(rest);
         // Some gateways count what was served as written, too.
         let written = written.min(input.saturating_sub(cached));
-        Ok(Usage { input, cached, written, written_hour: 0, output: number(self, output)? })
+        Ok(Usage { input, cached, written, written_hour: 0, output })
     }
 }
+
+/// The names of tokens that the prompt cache served: OpenAI's, which Kimi has beside the details (earendil-works/pi#8075),
+/// `DeepSeek`'s, and those of gateways to Anthropic.
+const CACHED: [&str; 3] = ["cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"];
+
+/// The names of tokens that were written to it: OpenAI's, Qwen's (`BerriAI/litellm#40090`), `LiteLLM`'s.
+const WRITTEN: [&str; 3] = ["cache_write_tokens", "cache_creation_input_tokens", "cache_creation_tokens"];
 
 /// Whether the key occurs with a value that begins with this byte.
 pub fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {

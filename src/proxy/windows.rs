@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT};
 use http::request::Parts;
 use tokio::time::{Instant, timeout};
 
@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 use crate::tokens;
 use crate::tokens::models::{self, Source, Sourced};
 use crate::upstream::probe::{Listing, ListingError, ModelsRequest};
-use crate::upstream::routes::ANTHROPIC_VERSION;
+use crate::upstream::routes::{ANTHROPIC_VERSION, CHATGPT_ACCOUNT};
 use crate::upstream::{ANTHROPIC_BETA, Upstream};
 
 use super::headers::{self, API_KEY, X_API_KEY};
@@ -56,7 +56,8 @@ impl WindowDiscovery {
     }
 
     /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open. The built-in
-    /// table does not know with which context a local server has loaded a model.
+    /// table does not know with which context a local server has loaded a model, nor that accounts of `ChatGPT` and Copilot
+    /// have smaller ones.
     pub(super) fn fetch_if_needed(
         &self,
         report: &Report,
@@ -72,8 +73,9 @@ impl WindowDiscovery {
         let model = report.model.as_deref().unwrap_or_default();
         let meter = &rules.planner.meter;
         let may_be_local = || models::may_be_served_locally(meter.models().unaliased(model));
-        let may_be_less =
-            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base.is_local() && may_be_local();
+        let has = |name: &HeaderName| parts.headers.contains_key(name);
+        let is_less = || OF_ACCOUNTS.iter().any(has) || upstream.base.is_local() && may_be_local();
+        let may_be_less = |known: Sourced<usize>| known.source == Source::BuiltIn && is_less();
         if meter.models().find(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
@@ -137,10 +139,14 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let dialect = dialect::for_path(path)?;
     // A path that names the model has no list of models beside it.
     let folder = dialect.base_path(path).filter(|_| dialect.path_facts(path).model.is_none())?;
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // `ChatGPT` lists the models that this version of Codex may use, and all to this one (NousResearch/hermes-agent#93295).
+    let query =
+        if parts.headers.contains_key(CHATGPT_ACCOUNT) { Some("client_version=0.0.0") } else { parts.uri.query() };
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = ModelsRequest::new(upstream.join(&path).ok()?);
-    for name in [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION] {
+    let usual = [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION, USER_AGENT, EDITOR];
+    for name in usual.into_iter().chain(OF_ACCOUNTS) {
         if let Some(value) = parts.headers.get(&name) {
             request.headers.insert(name, value.clone());
         }
@@ -152,6 +158,11 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     Some(request)
 }
 
+/// What requests with an account have: Codex's of `ChatGPT`, editors' and opencode's of Copilot. Copilot refuses more than
+/// 128,000 tokens for models with windows of 400,000 (anomalyco/opencode#5993).
+const OF_ACCOUNTS: [HeaderName; 3] =
+    [CHATGPT_ACCOUNT, HeaderName::from_static("copilot-integration-id"), HeaderName::from_static("openai-intent")];
+const EDITOR: HeaderName = HeaderName::from_static("editor-version");
 const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
 const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 

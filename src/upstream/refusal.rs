@@ -130,7 +130,7 @@ fn collect(json: &str, depth: usize, all: &mut Vec<RefusalText>) {
     }
     let Some(fields) = Fields::of(json) else { return };
     let said = fields.get("message").filter(|message| message.starts_with('{'));
-    for inner in ["error", "metadata"].into_iter().filter_map(|key| fields.get(key)).chain(said) {
+    for inner in ["error", "errors", "metadata"].into_iter().filter_map(|key| fields.get(key)).chain(said) {
         collect(inner, depth, all);
     }
     if let Some(raw) = fields.string("raw") {

@@ -151,7 +151,7 @@ pub const ANTHROPIC_VERSION: http::HeaderName = http::HeaderName::from_static("a
 const GOOGLE_CLIENT: http::HeaderName = http::HeaderName::from_static("x-goog-api-client");
 
 /// The header field that Codex sends where its user has logged in with `ChatGPT`.
-const CHATGPT_ACCOUNT: &str = "chatgpt-account-id";
+pub const CHATGPT_ACCOUNT: http::HeaderName = http::HeaderName::from_static("chatgpt-account-id");
 
 // === impl Settings ===
 
@@ -209,7 +209,7 @@ impl RequestMatch {
             "gemini" | "google" => vec![dialect(DialectName::Gemini)],
             "openai" => vec![dialect(DialectName::ChatCompletions), dialect(DialectName::Responses)],
             "chatgpt" => {
-                let header = HeaderMatch { name: http::HeaderName::from_static(CHATGPT_ACCOUNT), value: None };
+                let header = HeaderMatch { name: CHATGPT_ACCOUNT, value: None };
                 vec![RequestCondition { header: Some(header), ..RequestCondition::default() }]
             }
             _ => return None,

@@ -68,7 +68,7 @@ impl Host {
 }
 
 /// The tokens, input and output, that are counted for a model after so many requests.
-async fn billed(abridge: &Abridge, n_requests: u64, model: &str) -> [u64; 2] {
+pub(crate) async fn billed(abridge: &Abridge, n_requests: u64, model: &str) -> [u64; 2] {
     let scrape = after(abridge, n_requests).await;
     ["input", "output"].map(|kind| {
         scrape.get(&format!(

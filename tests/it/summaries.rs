@@ -46,6 +46,7 @@ async fn a_summary_is_made_once_and_used_from_then_on() {
     for (input, play) in [
         ("cached", Play::good()),
         ("fresh", Play::good()),
+        ("cached", Play::Untyped("They talked.".to_owned())),
         ("cached", Play::Json("They talked.".to_owned())),
         ("fresh", Play::Json("They talked.".to_owned())),
     ] {

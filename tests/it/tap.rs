@@ -41,10 +41,13 @@ async fn judged(body: &[u8]) -> TapReport {
         let Ok(event) = event else { continue };
         let Ok(chunk) = serde_json::from_str::<Value>(&event.data) else { continue };
         let tokens = |value: &Value| value.as_u64().unwrap_or_default();
-        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+        // Groq has it in a member of its own where it was not asked for.
+        let places = [&chunk["usage"], &chunk["x_groq"]["usage"]];
+        if let Some(usage) = places.into_iter().find(|usage| usage.is_object()) {
+            let hits = tokens(&usage["prompt_cache_hit_tokens"]);
             seen.usage = Some(Usage {
                 input: tokens(&usage["prompt_tokens"]),
-                cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
+                cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]).max(hits),
                 output: tokens(&usage["completion_tokens"]),
                 ..Usage::default()
             });

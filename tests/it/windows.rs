@@ -72,6 +72,31 @@ fn long(model: &str) -> String {
 }
 
 #[tokio::test]
+async fn chatgpt_and_copilot_are_asked_for_the_windows_that_an_account_has() {
+    // Those of the built-in table are of the API: gpt-5.5 has 272,000 tokens here, and 1,050,000 there.
+    let chatgpt = r#"{"models":[{"slug":"gpt-5.5","context_window":16000,"max_context_window":16000}]}"#;
+    let copilot = r#"{"data":[{"id":"gpt-5.5","capabilities":{"limits":{"max_prompt_tokens":16000}}}]}"#;
+    for (name, path, listing) in [
+        ("chatgpt-account-id", "/v1/models?client_version=0.0.0", chatgpt),
+        ("copilot-integration-id", "/v1/models", copilot),
+        ("openai-intent", "/v1/models", copilot),
+    ] {
+        let mut scene =
+            Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
+        let account = format!("{name}: 7");
+        let (body, request) = (long("gpt-5.5"), post("/v1/chat/completions", &[KEYS[0], &account], long("gpt-5.5")));
+        let [mut first, mut second] = request_and_list(&mut scene, &request).await;
+        assert_eq!(first.bytes().await, body, "nothing is cleared in a window of the API");
+        assert_eq!(second.head.start, format!("GET {path} HTTP/1.1"));
+        assert_eq!([second.head.get("authorization"), second.head.get(name)], [Some("Bearer a"), Some("7")]);
+        second.answer("200 OK", &["connection: close"], listing).await;
+        first.json("{}").await;
+        assert_eq!(scene.client.reply().await.head.status(), 200);
+        is_cleared_soon(&mut scene, first, &request, &body).await;
+    }
+}
+
+#[tokio::test]
 async fn local_servers_are_asked_for_the_context_that_they_have_loaded() {
     // The built-in table has a longer window for this one.
     let known = "qwen3-coder-30b-a3b-instruct";

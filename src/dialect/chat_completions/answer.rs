@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::ChatCompletions;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
-use crate::dialect::json::{Cursor, ReadResult};
+use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::raw::{elements, unescaped, utf8};
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -29,7 +29,8 @@ impl AnswerFormat for ChatCompletions {
         let reason = value(chunk.reason).map(|json| unescaped(json).ok_or(InvalidAnswer)).transpose()?;
         if let Some(usage) = value(chunk.usage) {
             let keys = ["prompt_tokens", "prompt_tokens_details", "completion_tokens"];
-            Members::of_object(usage)?.enter_usage(answer, |usage, _| usage.billed(keys))?;
+            let _not_told =
+                Members::of_object(usage).and_then(|usage| usage.enter_usage(answer, |usage, _| usage.billed(keys)));
         }
         answer.is_error |= value(chunk.error).is_some();
         answer.stop_reason = reason.map(Cow::into_owned).or(answer.stop_reason.take());
@@ -46,6 +47,7 @@ struct Chunk {
     /// The first choice, and why that stopped.
     first: Option<Span>,
     reason: Option<Span>,
+    /// Moonshot has it in the choice (earendil-works/pi#2017), Groq in `x_groq` where it was not asked for.
     usage: Option<Span>,
     error: Option<Span>,
 }
@@ -53,17 +55,19 @@ struct Chunk {
 impl Chunk {
     fn of(json: &str) -> ReadResult<Self> {
         let (mut chunk, mut cursor) = (Self::default(), Cursor::indexed(json.as_bytes(), StringIndex::EMPTY));
+        let mut usage = None;
         cursor.members(|cursor, key| {
-            let has_choices = &*key == b"choices" && cursor.peek() != Some(b'n');
-            let value =
-                if has_choices { cursor.elements(|cursor| chunk.add_choice(cursor))? } else { cursor.value()? };
+            let is_there = cursor.peek() != Some(b'n');
             match &*key {
-                b"usage" => chunk.usage = Some(value),
-                b"error" => chunk.error = Some(value),
-                _ => {}
+                b"choices" if is_there => _ = cursor.elements(|cursor| chunk.add_choice(cursor))?,
+                b"x_groq" if cursor.peek() == Some(b'{') => [chunk.usage] = fields(cursor, [b"usage"])?,
+                b"usage" if is_there => usage = Some(cursor.value()?),
+                b"error" => chunk.error = Some(cursor.value()?),
+                _ => _ = cursor.value()?,
             }
             Ok(())
         })?;
+        chunk.usage = usage.or(chunk.usage);
         cursor.end().map(|()| chunk)
     }
 
@@ -76,6 +80,7 @@ impl Chunk {
             match &*key {
                 b"index" => index = Some(value),
                 b"finish_reason" => reason = Some(value),
+                b"usage" => self.usage = Some(value),
                 _ => {}
             }
             Ok(())
@@ -133,6 +138,42 @@ mod tests {
             ..Answer::default()
         };
         assert_eq!(all, Ok(expected));
+    }
+
+    /// Members of an answer, behind its tokens: all of the prompt, served from the cache, written to it, and those of the answer.
+    const BILLS: &str = r#"
+# Kimi (pi#8075), DeepSeek, and both names.
+19 12 0 13 "usage":{"prompt_tokens":19,"completion_tokens":13,"total_tokens":32,"cached_tokens":12}
+9 8 0 3 "usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}
+9 8 0 3 "usage":{"prompt_tokens":9,"completion_tokens":3,"cached_tokens":null,"prompt_tokens_details":{"cached_tokens":8}}
+# Qwen (litellm#40090), LiteLLM.
+1900 0 1889 3 "usage":{"prompt_tokens":1900,"completion_tokens":3,"prompt_tokens_details":{"cache_creation_input_tokens":1889,"cache_type":"ephemeral","cached_tokens":0}}
+90 60 20 3 "usage":{"prompt_tokens":90,"completion_tokens":3,"total_tokens":93,"cache_creation_input_tokens":20,"cache_read_input_tokens":60,"prompt_tokens_details":{"cached_tokens":60,"cache_creation_tokens":20}}
+# xAI (sub2api#5771), Google, Portkey (gateway#1754).
+10120 128 0 4308 "usage":{"prompt_tokens":10120,"completion_tokens":1499,"total_tokens":14428,"prompt_tokens_details":{"cached_tokens":128},"completion_tokens_details":{"reasoning_tokens":2809}}
+20 0 0 996 "usage":{"prompt_tokens":20,"completion_tokens":424,"total_tokens":1016}
+90 60 20 3 "usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":93,"cache_creation_input_tokens":20,"cache_read_input_tokens":60}
+# Numbers that cannot be read.
+9 0 0 3 "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":"12","prompt_tokens_details":[],"cached_tokens":-1}
+# Moonshot in a stream, Groq that was not asked, OpenAI that was.
+9 0 0 3 "choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":3}}]
+9 0 0 3 "choices":[],"x_groq":{"id":"req","usage":{"prompt_tokens":9,"completion_tokens":3}},"usage":null
+9 0 0 3 "usage":{"prompt_tokens":9,"completion_tokens":3},"choices":[{"usage":{"prompt_tokens":1}}],"x_groq":null
+"#;
+
+    #[test]
+    fn a_bill_is_read_wherever_and_however_a_provider_writes_it() {
+        for line in BILLS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = line.splitn(5, ' ');
+            let [input, cached, written, output] = [(); 4].map(|()| words.next().unwrap().parse().unwrap());
+            let usage = Usage { input, cached, written, written_hour: 0, output };
+            assert_eq!(answer(&[&format!("{{{}}}", words.next().unwrap())]).unwrap().usage, Some(usage), "{line}");
+        }
+        for none in ["null", "7", r#"{"prompt_tokens":-12}"#, r#"{"prompt_tokens":"12"}"#] {
+            let chunk = format!(r#"{{"x_groq":{{"id":"req"}},"choices":[{{"finish_reason":"stop","usage":{none}}}]}}"#);
+            let read = answer(&[&chunk]).unwrap();
+            assert_eq!((read.stop_reason.as_deref(), read.usage), (Some("stop"), None), "{none}");
+        }
     }
 
     #[test]

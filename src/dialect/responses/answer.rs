@@ -71,9 +71,9 @@ fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), Inva
     let details = response.object("incomplete_details")?;
     let reason = details.map_or(Ok(None), |details| details.string("reason"))?;
     let status = response.string("status")?;
-    if let Some(usage) = response.object("usage")? {
-        usage
-            .enter_usage(answer, |usage, _| usage.billed(["input_tokens", "input_tokens_details", "output_tokens"]))?;
+    if let Ok(Some(usage)) = response.object("usage") {
+        let keys = ["input_tokens", "input_tokens_details", "output_tokens"];
+        let _not_told = usage.enter_usage(answer, |usage, _| usage.billed(keys));
     }
     answer.is_error |= response.get("error").is_some();
     answer.stop_reason = reason.or(status).or(answer.stop_reason.take());
@@ -144,6 +144,10 @@ mod tests {
             r#"{{"object":"response","status":"completed","error":null,"output":[{message}],"usage":{USAGE}}}"#
         );
         assert_eq!(answer(&[&whole]), Ok(Answer { is_complete: false, ..expected() }));
+        for odd in ["7", r#"{"input_tokens":-1}"#] {
+            let unread = Answer { is_complete: false, usage: None, ..expected() };
+            assert_eq!(answer(&[&whole.replace(USAGE, odd)]), Ok(unread), "{odd}");
+        }
     }
 
     #[test]

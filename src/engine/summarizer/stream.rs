@@ -186,6 +186,10 @@ impl<'d> EventReader<'d> {
         // Few servers end lines with a carriage return alone; with these, all events come as one.
         while let Some(Some(event)) = events.next().now_or_never() {
             let event = event.map_err(|_| ReadError::NotText)?;
+            // Vertex AI sends its remarks as events (anomalyco/opencode#50871).
+            if event.data.starts_with(':') {
+                continue;
+            }
             self.answer.is_error |= event.event == "error";
             add(&event.data, self.dialect, &mut self.answer)?;
             if self.answer.is_complete {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn events_are_read_whatever_the_chunks_and_the_ends_of_lines() {
-        let stream = format!("\u{feff}: a remark\n\n{}{}id: 7", event("é😀"), event("x"));
+        let stream = format!("\u{feff}: a remark\n\n{}data: : keepalive\n\n{}id: 7", event("é😀"), event("x"));
         for chunk in [1, 2, 3, 5, 4096] {
             for ends in ["\r\n", "\n", "\r"] {
                 let stream = stream.replace("\r\n", ends);

@@ -18,12 +18,14 @@ enum ServerKind {
 }
 
 /// The windows that a listing names, by model: `max_model_len` of vLLM, `context_length` of OpenRouter, `meta.n_ctx` of
-/// llama.cpp, `context_window` of Groq, `max_context_length` of Mistral, `max_input_tokens` of Anthropic. Nothing if the answer
-/// is not a listing, and nothing for a model without a window.
+/// llama.cpp, `context_window` of Groq and `ChatGPT`, `max_context_length` of Mistral, `max_input_tokens` of Anthropic,
+/// `capabilities.limits.max_prompt_tokens` of Copilot. Nothing if the answer is not a listing, and nothing for a model
+/// without a window.
 pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
     let json = str::from_utf8(models_json).unwrap_or_default();
-    let data = Fields::of(json).and_then(|listing| listing.get("data"));
-    models(data.unwrap_or(json)).filter_map(|model| Some((model.string("id")?.into(), window(&model)?))).collect()
+    let data = Fields::of(json).and_then(|listing| listing.get("data").or(listing.get("models")));
+    let name = |model: &Fields<'_>| Some(model.string("id").or(model.string("slug"))?.into());
+    models(data.unwrap_or(json)).filter_map(|model| Some((name(&model)?, window(&model)?))).collect()
 }
 
 /// The name after which the next page of a listing begins, where this page is not the last one: Anthropic's `last_id`.
@@ -116,6 +118,7 @@ fn window(model: &Fields<'_>) -> Option<usize> {
         .into_iter()
         .find_map(|key| number(model, key))
         .or_else(|| number(&model.object("meta")?, "n_ctx"))
+        .or_else(|| number(&model.object("capabilities")?.object("limits")?, "max_prompt_tokens"))
 }
 
 fn number(fields: &Fields<'_>, key: &str) -> Option<usize> {

@@ -341,6 +341,11 @@ fn windows_of_groq_mistral_together_and_anthropic() {
     assert_eq!(windows_in(together), [("meta-llama/Llama-3-8b-chat-hf".to_owned(), 8192)]);
     let anthropic = br#"{"data":[{"type":"model","id":"claude-opus-5","display_name":"Claude Opus 5","max_input_tokens":1000000,"max_output_tokens":128000}],"has_more":false}"#;
     assert_eq!(windows_in(anthropic), [("claude-opus-5".to_owned(), 1_000_000)]);
+    let chatgpt = br#"{"models":[{"slug":"gpt-5.5","display_name":"GPT-5.5","context_window":272000,"max_context_window":272000,"visibility":"list"}]}"#;
+    assert_eq!(windows_in(chatgpt), [("gpt-5.5".to_owned(), 272_000)]);
+    // zed-industries/zed#20362.
+    let copilot = br#"{"data":[{"capabilities":{"family":"gpt-3.5-turbo","limits":{"max_context_window_tokens":16384,"max_output_tokens":4096,"max_prompt_tokens":12288},"object":"model_capabilities"},"id":"gpt-3.5-turbo"}]}"#;
+    assert_eq!(windows_in(copilot), [("gpt-3.5-turbo".to_owned(), 12288)]);
 }
 
 #[test]

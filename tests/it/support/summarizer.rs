@@ -22,6 +22,8 @@ pub(crate) const INSTRUCTION: &str = "WRITE THE SUMMARY NOW";
 pub(crate) enum Play {
     /// Answers with a stream that says this.
     Stream(String),
+    /// The same without a type, as the backend behind `ChatGPT` sends it.
+    Untyped(String),
     /// Answers with one JSON object that says this.
     Json(String),
     /// Answers with these bytes as a stream, and closes.
@@ -171,9 +173,10 @@ impl Stage {
             self.gate.acquire().await.unwrap().forget();
             play = *inner;
         }
-        let streaming = head("200 OK", &["content-type: text/event-stream", "connection: close"]);
+        let fields = ["connection: close", "content-type: text/event-stream"];
+        let streaming = head("200 OK", if matches!(play, Play::Untyped(_)) { &fields[..1] } else { &fields });
         match play {
-            Play::Stream(text) => {
+            Play::Stream(text) | Play::Untyped(text) => {
                 let text = serde_json::to_string(&text).unwrap();
                 let chunks = [
                     r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,

@@ -4,6 +4,16 @@ use super::*;
 
 const FORMS: &[(&str, &str, Form)] = &[
     (
+        "vLLM; vllm-project/vllm#43995",
+        r#"{"error":{"message":"Expecting ',' delimiter: line 1 column 54 (char 53)","type":"BadRequestError","param":null,"code":400}}"#,
+        Form::Arguments,
+    ),
+    (
+        "Groq; karthink/gptel#774",
+        r#"{"error":{"message":"'messages.2' : for 'role:assistant' the following must be satisfied[('messages.2' : property 'reasoning' is unsupported)]","type":"invalid_request_error"}}"#,
+        Form::NoReasoningFields,
+    ),
+    (
         "Moonshot; AstrBotDevs/AstrBot#7200",
         r#"{"error":{"message":"Invalid request: the message at position 8 with role 'assistant' must not be empty","type":"invalid_request_error"}}"#,
         Form::Filled,
