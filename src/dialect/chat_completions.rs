@@ -13,8 +13,8 @@ use super::json::{
 };
 use super::object::summary_request;
 use super::{
-    AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, OpeningEvents,
-    TextPartNames, forms, strings,
+    AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
+    strings,
 };
 use crate::conversation::CallId;
 use crate::span::Span;
@@ -47,8 +47,7 @@ static FACTS: Facts = Facts {
     names_results: true,
     bridge: Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#)),
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
-    // SGLang, LM Studio and others refuse a stream so (sgl-project/sglang#12081, lmstudio-ai/lmstudio-bug-tracker#2322).
-    opening: Some(OpeningEvents { silent: &[], failed: &["error"] }),
+    opening: None,
     own_tool: Some([r#"{"type":"function","function":{"name":"#, "parameters", "}}", r#","strict":true}}"#]),
     joiner: Some(|| Box::<in_band::ChatJoiner>::default()),
     read: reader::read,

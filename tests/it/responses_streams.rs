@@ -1,5 +1,4 @@
-//! Refusals that come with status 200: of OpenAI Responses in the first events of a stream, or in an answer that has failed; of
-//! Chat Completions in the first event.
+//! Refusals of OpenAI Responses that come with status 200: in the first events of a stream, or in an answer that has failed.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +6,7 @@ use crate::edits::ENCODINGS;
 use crate::hosts::billed;
 use crate::responses::{assert_cleared, with_results};
 use crate::support::wire::framed;
-use crate::support::{Exchange, Scene, chat, offloads, post};
+use crate::support::{Exchange, Scene, post};
 
 const ON: &str = "second_try.enabled = true";
 const PATH: &str = "/v1/responses";
@@ -47,33 +46,6 @@ async fn an_overflow_in_a_stream_is_rescued_as_a_400_is() {
         assert_eq!((reply.head.status(), &*reply.body), (200, [CREATED, ADDED, COMPLETED].concat().as_bytes()));
         assert_eq!(reply.head.get("x-abridge-rescue"), Some("overflow"));
         assert_eq!(reply.head.get("x-abridge-edits"), Some("clear=2"));
-        scene.upstream.no_more();
-    }
-}
-
-#[tokio::test]
-async fn an_overflow_in_a_stream_of_chat_completions_is_rescued_too() {
-    let texts: Vec<_> = (0..3).map(|n| format!("{n} ").repeat(2000)).collect();
-    let body = offloads::with_results(&texts).replacen('{', "{\"stream\":true,", 1);
-    let chunk = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"error\":null}\n\n";
-    // sgl-project/sglang#12081, lmstudio-ai/lmstudio-bug-tracker#2322.
-    let sglang = r#"data: {"error": {"object": "error", "message": "The input (109905 tokens) is longer than the model's context length (65536 tokens).", "type": "BadRequestError", "param": null, "code": 400}}"#;
-    let lm_studio = "event: error\ndata: {\"error\":{\"message\":\"Context size has been exceeded.\"}}";
-    for refusal in [sglang, lm_studio] {
-        let refusal = format!("{refusal}\n\ndata: [DONE]\n\n");
-        let mut scene = Scene::with(ON).await;
-        let mut call = scene.ask(chat(&body)).await;
-        stream(&mut call, &[": hello\n\n", &refusal]).await;
-        let mut call = scene.upstream.request().await;
-        let shorter = String::from_utf8(call.bytes().await.to_vec()).unwrap();
-        assert_eq!(shorter.matches("[Cleared: ").count(), 2, "{shorter}");
-        stream(&mut call, &[chunk]).await;
-        let reply = scene.client.reply().await;
-        assert_eq!((reply.head.get("x-abridge-rescue"), &*reply.body), (Some("overflow"), chunk.as_bytes()));
-        // Not once an answer has begun.
-        let mut call = scene.ask(chat(&body)).await;
-        stream(&mut call, &[chunk, &refusal]).await;
-        assert_eq!(scene.client.reply().await.body, [chunk, &refusal].concat());
         scene.upstream.no_more();
     }
 }

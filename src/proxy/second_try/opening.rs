@@ -27,7 +27,7 @@ const HELD_FOR: Duration = Duration::from_secs(5);
 /// Holds the answer back until that is known; its bytes are relayed unchanged.
 pub(super) async fn failure(answer: &mut UpstreamAnswer, opening: Option<&'static OpeningEvents>) -> Option<Bytes> {
     let opening = opening.filter(|_| answer.status().is_success())?;
-    if is_of_type(answer.headers(), "application/json") && !opening.silent.is_empty() {
+    if is_of_type(answer.headers(), "application/json") {
         return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
     }
     if !is_of_type(answer.headers(), "text/event-stream") {
