@@ -47,6 +47,13 @@ async fn a_summary_is_made_once_and_used_from_then_on() {
         ("cached", Play::good()),
         ("fresh", Play::good()),
         ("cached", Play::Untyped("They talked.".to_owned())),
+        // JSON, whatever its type says.
+        (
+            "cached",
+            Play::Raw(
+                br#"{"choices":[{"index":0,"message":{"content":"They talked."},"finish_reason":"stop"}]}"#.into(),
+            ),
+        ),
         ("cached", Play::Json("They talked.".to_owned())),
         ("fresh", Play::Json("They talked.".to_owned())),
     ] {

@@ -62,20 +62,23 @@ pub(super) async fn read(
 ) -> Result<Answer, ReadError> {
     let is_stream = is_of_type(response.headers(), "text/event-stream");
     let mut body = response.into_body();
-    if !is_stream {
-        let mut json = Vec::new();
+    let first = next(&mut body, idle_timeout).await?.unwrap_or_default();
+    // Without a type it may be either, but no event begins so.
+    if !is_stream || first.trim_ascii_start().starts_with(b"{") {
+        let mut json = first.strip_prefix(BOM.as_bytes()).unwrap_or(&first).to_vec();
         read_prefix(&mut body, MAX_JSON + 1, idle_timeout, &mut json).await?;
         return read_json(&json, dialect);
     }
-    let (mut events, mut arrived) = (EventReader::new(dialect), 0);
-    while let Some(bytes) = next(&mut body, idle_timeout).await? {
-        arrived += bytes.len();
+    let (mut events, mut arrived, mut bytes) = (EventReader::new(dialect), 0, Some(first));
+    while let Some(piece) = bytes {
+        arrived += piece.len();
         if arrived > MAX_BODY {
             return Err(ReadError::TooLong);
         }
-        if events.read(&bytes)? {
+        if events.read(&piece)? {
             return Ok(events.answer);
         }
+        bytes = next(&mut body, idle_timeout).await?;
     }
     // Some servers leave out the empty line after the last event.
     events.read(b"\n\n")?;
