@@ -151,11 +151,11 @@ pub enum RetrievalMethod<'a> {
 // === impl Settings ===
 
 impl Settings {
-    /// The method for a request that offers `tools`; `reaches` says whether a shell among them reaches abridge.
-    pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T], reaches: bool) -> RetrievalMethod<'_> {
+    /// The method for a request that offers `tools`; `shell_reaches` says whether a shell among them reaches abridge.
+    pub fn retrieval_method<T: AsRef<str>>(&self, tools: &[T], shell_reaches: bool) -> RetrievalMethod<'_> {
         let offered = |name: &str| tools.iter().any(|tool| tool.as_ref() == name);
         let is_shell = |tool: &T| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref()));
-        let shell = || reaches && tools.iter().any(is_shell);
+        let shell = || shell_reaches && tools.iter().any(is_shell);
         let tool = |name: &str, is_added| RetrievalMethod::Tool { name: name.to_owned(), is_added };
         let of_server = tools.iter().find(|tool| is_server_tool(tool.as_ref(), RECALL_TOOL));
         let recall = of_server.map(|name| tool(name.as_ref(), false));

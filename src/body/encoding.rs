@@ -89,6 +89,13 @@ impl ContentEncoding {
         }
     }
 
+    /// The decoder of an answer with this field; `None` if it has none, or one that is not supported. `budget` as in
+    /// [`StreamDecoder::new`].
+    pub fn decoder(self, budget: Option<&Budget>) -> Option<Box<StreamDecoder>> {
+        let Self::Supported(coding) = self else { return None };
+        Some(Box::new(StreamDecoder::new(coding, budget.cloned())))
+    }
+
     fn from_name(name: &[u8]) -> Self {
         match name.to_ascii_lowercase().as_slice() {
             b"" | b"identity" => Self::Identity,

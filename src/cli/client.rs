@@ -167,7 +167,7 @@ impl RunningProxy {
         self.wait(self.send(Request::get(target), b""))
     }
 
-    /// Waits for an answer, with a runtime of its own.
+    /// Waits for an answer in a new runtime.
     pub(super) fn wait<T>(&self, answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
         runtime().map_err(|error| self.broken(error))?.block_on(answer)
     }
@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client says of a server that sends such pieces of an answer, with pauses between them.
+    /// Returns the answer of a server that sends it in these pieces, with a pause before each.
     fn answer(pieces: Vec<&'static str>, patience: Duration) -> Result<Response, ClientError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_drips_has_a_limit() {
-        let (began, dripping) = (Instant::now(), vec!["HTTP/1.1 200 OK\r\n\r\n"; 1].into_iter());
-        let dripping = dripping.chain(std::iter::repeat_n("x", 1000)).collect();
+        let began = Instant::now();
+        let dripping = [vec!["HTTP/1.1 200 OK\r\n\r\n"], vec!["x"; 1000]].concat();
         let error = anyhow!(answer(dripping, Duration::from_millis(300)).unwrap_err());
         assert!(format!("{error:#}").ends_with("deadline has elapsed"), "{error:#}");
         assert!(began.elapsed() < Duration::from_secs(3));

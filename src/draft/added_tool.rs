@@ -93,11 +93,13 @@ impl<'a> Draft<'a> {
         self.known.retrieval_method.get_or_init(|| {
             // From a shell without a network, the client's user may let a command out. Tools that come later would change what
             // was said before. So both count only where there is no way without them.
-            let without_shell = self.is_offline().then(|| self.method_with(&mut self.leading_tools(), false));
-            let is_way = |method: &RetrievalMethod<'_>| *method != RetrievalMethod::Unavailable;
-            let found =
-                without_shell.filter(is_way).unwrap_or_else(|| self.method_with(&mut self.leading_tools(), true));
-            if is_way(&found) { found } else { self.method_with(&mut self.all_tools(), true) }
+            let with_leading = |shell_reaches| {
+                let found = self.method_with(&mut self.leading_tools(), shell_reaches);
+                (found != RetrievalMethod::Unavailable).then_some(found)
+            };
+            let without_shell = if self.is_offline() { with_leading(false) } else { None };
+            let leading = without_shell.or_else(|| with_leading(true));
+            leading.unwrap_or_else(|| self.method_with(&mut self.all_tools(), true))
         })
     }
 
@@ -108,7 +110,7 @@ impl<'a> Draft<'a> {
         memmem::find(instructions, b"Network access is restricted").is_some()
     }
 
-    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>, has_shell: bool) -> RetrievalMethod<'a> {
+    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>, shell_reaches: bool) -> RetrievalMethod<'a> {
         let mut offered = offered.peekable();
         let names = match offered.peek() {
             _ if !self.recall.depends_on_tools() => Vec::new(),
@@ -119,7 +121,7 @@ impl<'a> Draft<'a> {
             }
             _ => offered.flat_map(|tools| self.dialect.tool_names(self.body, *tools)).collect(),
         };
-        match self.recall.retrieval_method(&names, has_shell) {
+        match self.recall.retrieval_method(&names, shell_reaches) {
             RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
                 RetrievalMethod::Unavailable
             }

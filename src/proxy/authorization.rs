@@ -90,10 +90,11 @@ impl WrongTokens {
 
 impl Proxy {
     /// Notes which known client sends the request, in a header field that clients cannot set, and removes its token: no
-    /// upstream gets it. Where no clients are known, every client may use abridge. An account's tokens, which its client renews
-    /// every few hours, are noted as one on this machine, as long as no other caller has come: what is named by a token would
-    /// have another name in every request of a conversation from then on. That holds for requests to the upstream, which knows
-    /// the token; who reads texts here must show the one that they are named by.
+    /// upstream gets it. Where no clients are known, every client may use abridge.
+    ///
+    /// A client renews the tokens of an account every few hours, and a text whose name depends on the token would then get
+    /// another name. So all tokens of an account are noted as one, on this machine, as long as no other caller has come. The
+    /// upstream checks the token, and abridge cannot: requests that read texts from abridge are not noted.
     pub(super) fn identify(
         &self,
         live: &LiveConfig,
@@ -104,13 +105,11 @@ impl Proxy {
         let headers = request.headers_mut();
         let shown = headers.remove(headers::CLIENT);
         if !live.clients.are_required() {
-            if !is_for_upstream {
-                return Ok(());
-            }
             let is_local = connection.listener_role.exposure() != Exposure::Network && !is_forwarded(headers);
-            let is_account = is_local && !self.are_several_callers() && shown_credential(headers).is_some_and(expires);
-            let account = HeaderValue::from_bytes(headers::ACCOUNT).ok().filter(|_| is_account);
-            headers.extend(account.map(|account| (headers::CLIENT, account)));
+            let may_be_account = is_for_upstream && is_local && !self.are_several_callers();
+            if may_be_account && shown_credential(headers).is_some_and(expires) {
+                headers::set_account(headers);
+            }
             return Ok(());
         }
         let by_certificate = connection.certificate.and_then(|digest| live.clients.with_digest(&digest));
@@ -247,7 +246,8 @@ const MAX_REPLACED: usize = 64;
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes the caller of a conversation with these header fields, which say what API the client speaks.
+    /// Notes the caller of a conversation with these header fields, which say what API the client speaks. Of an account, it is
+    /// that of the token.
     pub(super) fn note(&self, caller: Caller, headers: &HeaderMap) {
         let api = if headers.contains_key(ANTHROPIC_VERSION) {
             &self.anthropic
@@ -260,7 +260,7 @@ impl CallersSeen {
         if api.last.load(Ordering::Relaxed) == id || self.are_several() {
             return;
         }
-        let expires = expires(shown_credential(headers).unwrap_or_default());
+        let expires = headers::is_account(headers) || expires(credential(headers).unwrap_or_default());
         if api.history.with(|history| history.follow(id, expires)) {
             api.last.store(id, Ordering::Relaxed);
         } else {

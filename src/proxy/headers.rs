@@ -15,7 +15,7 @@ pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client");
 
 /// The value of [`CLIENT`] for an account whose tokens its client renews. Names of clients are UTF-8, which it is not.
-pub(super) const ACCOUNT: &[u8] = b"\xff";
+const ACCOUNT: &[u8] = b"\xff";
 
 /// How `authorization` begins in a request with AWS Signature Version 4.
 const SIGNED: &[u8] = b"AWS4-HMAC-SHA256";
@@ -52,6 +52,16 @@ impl ControlHeader {
 pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The header field of the key that Gemini reads.
 pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+
+/// Notes an account whose tokens its client renews.
+pub(super) fn set_account(headers: &mut HeaderMap) {
+    headers.extend(HeaderValue::from_bytes(ACCOUNT).ok().map(|account| (CLIENT, account)));
+}
+
+/// Whether such an account is noted.
+pub(super) fn is_account(headers: &HeaderMap) -> bool {
+    headers.get(CLIENT).is_some_and(|client| client.as_bytes() == ACCOUNT)
+}
 
 /// The bytes by which the client is known, if any. They are hashed, and neither stored nor logged. For a client that the settings
 /// know it is the name, whichever token the client shows, and for an account [`ACCOUNT`].

@@ -101,7 +101,8 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let (admission, body) = self.admit(&parts.headers, body)?;
         let dry_run = live.is_dry(&parts.headers);
-        self.callers_seen.note(self.engine.caller(headers::shown_credential(&parts.headers)), &parts.headers);
+        let by_token = headers::is_account(&parts.headers).then(|| headers::shown_credential(&parts.headers));
+        self.callers_seen.note(by_token.map_or(caller, |token| self.engine.caller(token)), &parts.headers);
         let (mut bytes, indexer) = timer.excluding(self.read(live, &parts.headers, body, &admission)).await?;
         let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let text = self.restore(dialect, &mut parts.headers, &mut bytes, text);

@@ -29,7 +29,7 @@ pub struct TapReport {
     pub usage: Option<Usage>,
     /// If abridge has joined several rounds: the tokens as if there had been one, of the first request and of the last answer.
     pub as_one_round: Option<Usage>,
-    /// Whether the carry was full, so that a report may have been missed.
+    /// Whether the carry was full, or a compressed answer could not be decoded, so that a report may have been missed.
     pub overflowed: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Tap {
     format: Format,
     // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
-    // That of a compressed answer.
+    // The decoder of a compressed answer.
     decoder: Option<Box<StreamDecoder>>,
     // The line that has not ended yet, or its outline.
     carry: Line,
@@ -99,10 +99,7 @@ impl Tap {
         let kind = content_type(headers);
         let format = formats.into_iter().find(|(name, _)| is_type(kind, name)).map(|(_, format)| format);
         let format = format.filter(|_| encoding != ContentEncoding::Unsupported).unwrap_or_default();
-        let decoder = match encoding {
-            ContentEncoding::Supported(coding) => Some(Box::new(StreamDecoder::new(coding, Some(budget.clone())))),
-            ContentEncoding::Identity | ContentEncoding::Unsupported => None,
-        };
+        let decoder = encoding.decoder(Some(budget));
         Self { format, decoder, dialect: Some(dialect), ..Self::default() }
     }
 

@@ -41,7 +41,7 @@ async fn judged(body: &[u8]) -> TapReport {
         let Ok(event) = event else { continue };
         let Ok(chunk) = serde_json::from_str::<Value>(&event.data) else { continue };
         let tokens = |value: &Value| value.as_u64().unwrap_or_default();
-        // Groq has it in a member of its own where it was not asked for.
+        // Groq has it in `x_groq` if the request did not ask for it.
         let places = [&chunk["usage"], &chunk["x_groq"]["usage"]];
         if let Some(usage) = places.into_iter().find(|usage| usage.is_object()) {
             let hits = tokens(&usage["prompt_cache_hit_tokens"]);

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(all, Ok(expected));
     }
 
-    /// Members of an answer, behind its tokens: all of the prompt, served from the cache, written to it, and those of the answer.
+    /// The tokens of an answer (of the prompt, served from the cache, written to it, of the answer), and its members that say so.
     const BILLS: &str = r#"
 # Kimi (pi#8075), DeepSeek, and both names.
 19 12 0 13 "usage":{"prompt_tokens":19,"completion_tokens":13,"total_tokens":32,"cached_tokens":12}

@@ -49,16 +49,8 @@ impl JoinedStream {
         encoding: ContentEncoding,
     ) -> PeekableBody {
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        let stream = Self {
-            recalls,
-            joiner,
-            body,
-            decoder: decoder(encoding),
-            splitter,
-            n_bytes: 0,
-            ready,
-            state: State::Joining,
-        };
+        let decoder = encoding.decoder(None);
+        let stream = Self { recalls, joiner, body, decoder, splitter, n_bytes: 0, ready, state: State::Joining };
         PeekableBody::made(Box::pin(stream::unfold(stream, Self::next)))
     }
 
@@ -142,7 +134,7 @@ impl JoinedStream {
             out.push(self.joiner.rest());
             self.state = State::Over;
         } else if let Ok(next) = self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
-            self.decoder = decoder(ContentEncoding::from_headers(next.headers()));
+            self.decoder = ContentEncoding::from_headers(next.headers()).decoder(None);
             self.body = next.into_body();
         } else {
             self.recalls.keep(&mut *self.joiner, &calls).await;
@@ -157,10 +149,4 @@ impl JoinedStream {
         let error = || [b"event: error\ndata: ", &*self.recalls.error(), b"\n\n"].concat().into();
         self.joiner.close().unwrap_or_else(error)
     }
-}
-
-/// The decoder of a stream.
-fn decoder(encoding: ContentEncoding) -> Option<Box<StreamDecoder>> {
-    let ContentEncoding::Supported(coding) = encoding else { return None };
-    Some(Box::new(StreamDecoder::new(coding, None)))
 }

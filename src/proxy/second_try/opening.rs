@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::MAX_DECODING;
 use crate::body::Budget;
-use crate::body::encoding::{ContentEncoding, StreamDecoder, is_of_type};
+use crate::body::encoding::{ContentEncoding, is_of_type};
 use crate::dialect::OpeningEvents;
 use crate::proxy::UpstreamAnswer;
 use crate::relay::event_splitter::{EventSplitter, field};
@@ -30,14 +30,11 @@ pub(super) async fn failure(answer: &mut UpstreamAnswer, opening: Option<&'stati
     if is_of_type(answer.headers(), "application/json") {
         return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
     }
-    if !is_of_type(answer.headers(), "text/event-stream") {
+    let encoding = ContentEncoding::from_headers(answer.headers());
+    if encoding == ContentEncoding::Unsupported || !is_of_type(answer.headers(), "text/event-stream") {
         return None;
     }
-    let mut decoder = match ContentEncoding::from_headers(answer.headers()) {
-        ContentEncoding::Identity => None,
-        ContentEncoding::Supported(coding) => Some(StreamDecoder::new(coding, Some(Budget::new(MAX_DECODING)))),
-        ContentEncoding::Unsupported => return None,
-    };
+    let mut decoder = encoding.decoder(Some(&Budget::new(MAX_DECODING)));
     let mut events = EventSplitter::default();
     let read = |chunk: &[u8]| {
         let Some(decoder) = &mut decoder else { return read(opening, &mut events, chunk) };
