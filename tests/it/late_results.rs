@@ -72,16 +72,18 @@ impl Request {
     }
 }
 
-/// The tokens of what has come, of what is put in for results that are missing, and of messages that are there again with
-/// calls whose results have arrive late.
+/// The tokens of what has come, of what is put in for results that are missing, of messages that are there again with calls
+/// whose results have arrived late, and of the text that stands where such a result was.
 fn new_tokens(messages: &[Message], from: usize, to: usize) -> usize {
     const MISSING: usize = 40;
+    let parting = PARTING.map(|text| tokens_of(&format!(r#"{{"role":"user","content":"{text}"}}"#)));
     let new = &messages[from..to];
     let tokens = new.iter().map(|message| tokens_of(&message.json));
     let calls = new.iter().map(|message| message.json.matches("\"id\":\"late_").count() * MISSING);
     let late = new.iter().filter_map(|message| message.result_of.as_ref()).filter(|id| id.contains(LATE));
     let callers = late.filter_map(|id| messages.iter().find(|message| message.json.contains(&format!("\"id\":{id}"))));
-    tokens.sum::<usize>() + calls.sum::<usize>() + callers.map(|caller| tokens_of(&caller.json)).sum::<usize>()
+    let again = callers.map(|caller| tokens_of(&caller.json) + parting.into_iter().max().unwrap_or_default());
+    tokens.sum::<usize>() + calls.sum::<usize>() + again.sum::<usize>()
 }
 
 fn tokens_of(message: &str) -> usize {
