@@ -102,13 +102,16 @@ impl Proxy {
         connection: ConnectionInfo,
         is_for_upstream: bool,
     ) -> Result<(), ProxyError> {
+        let query_key = headers::query_key(request.uri()).filter(|_| is_for_upstream);
         let headers = request.headers_mut();
         let shown = headers.remove(headers::CLIENT);
         if !live.clients.are_required() {
             let is_local = connection.listener_role.exposure() != Exposure::Network && !is_forwarded(headers);
             let may_be_account = is_for_upstream && is_local && !self.are_several_callers();
-            if may_be_account && shown_credential(headers).is_some_and(expires) {
-                headers::set_account(headers);
+            match shown_credential(headers) {
+                Some(shown) if may_be_account && expires(shown) => headers::set_account(headers),
+                None => headers.extend(query_key.map(|key| (headers::CLIENT, key))),
+                Some(_) => {}
             }
             return Ok(());
         }
@@ -251,7 +254,7 @@ impl CallersSeen {
     pub(super) fn note(&self, caller: Caller, headers: &HeaderMap) {
         let api = if headers.contains_key(ANTHROPIC_VERSION) {
             &self.anthropic
-        } else if headers.contains_key(X_GOOG_API_KEY) {
+        } else if headers::is_google(headers) {
             &self.google
         } else {
             &self.openai

@@ -1,7 +1,7 @@
 //! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE};
+use http::{HeaderMap, Uri};
 
 use crate::upstream::routes::ANTHROPIC_VERSION;
 
@@ -16,6 +16,9 @@ pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client"
 
 /// The value of [`CLIENT`] for an account whose tokens its client renews. Names of clients are UTF-8, which it is not.
 const ACCOUNT: &[u8] = b"\xff";
+
+/// How the value of [`CLIENT`] begins that notes the key in a request's query. UTF-8 has no such byte either.
+const QUERY_KEY: &[u8] = b"\xfe";
 
 /// How `authorization` begins in a request with AWS Signature Version 4.
 const SIGNED: &[u8] = b"AWS4-HMAC-SHA256";
@@ -63,10 +66,23 @@ pub(super) fn is_account(headers: &HeaderMap) -> bool {
     headers.get(CLIENT).is_some_and(|client| client.as_bytes() == ACCOUNT)
 }
 
+/// The value of [`CLIENT`] that notes the key which a request shows in its query, as Gemini reads it: `?key=KEY`.
+pub(super) fn query_key(uri: &Uri) -> Option<HeaderValue> {
+    let key = uri.query()?.split('&').find_map(|field| field.strip_prefix("key="))?;
+    HeaderValue::from_bytes(&[QUERY_KEY, key.as_bytes()].concat()).ok()
+}
+
+/// Whether a request shows a key as Google's clients do.
+pub(super) fn is_google(headers: &HeaderMap) -> bool {
+    let in_query = headers.get(CLIENT).is_some_and(|noted| noted.as_bytes().starts_with(QUERY_KEY));
+    in_query || headers.contains_key(X_GOOG_API_KEY)
+}
+
 /// The bytes by which the client is known, if any. They are hashed, and neither stored nor logged. For a client that the settings
 /// know it is the name, whichever token the client shows, and for an account [`ACCOUNT`].
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get(CLIENT).map(HeaderValue::as_bytes).or_else(|| shown_credential(headers))
+    let noted = headers.get(CLIENT).map(HeaderValue::as_bytes);
+    noted.map(|noted| noted.strip_prefix(QUERY_KEY).unwrap_or(noted)).or_else(|| shown_credential(headers))
 }
 
 /// The credential that the client shows, if any; an empty field is none.

@@ -368,3 +368,24 @@ async fn the_key_of_anthropic_s_clients_is_a_credential() {
     let gateway = "authorization: Bearer sk-3\r\nx-api-key: sk-ant-1";
     assert_ne!(recalls(&converse(at, &mut upstream, gateway, &body).await), of_key);
 }
+
+#[tokio::test]
+async fn a_key_in_the_query_is_a_credential_as_gemini_s_own_clients_send_it() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(REQUIRED).start().await;
+    let body = with_results(&[long_text(1)]);
+    let mut handles = Vec::new();
+    for key in ["AIza-1", "AIza-2", "AIza-1"] {
+        let (mut client, target) = (abridge.connect().await, format!("{CHAT}?alt=sse&key={key}"));
+        client.send(post(&target, &["x-none: 1"], &body)).await;
+        let mut call = upstream.request().await;
+        assert_eq!((call.head.target(), call.head.get("x-abridge-client")), (&*target, None));
+        handles.extend(recalls(&call.bytes().await));
+        call.answer("200 OK", &["connection: close"], b"{}").await;
+        client.reply().await;
+    }
+    assert_eq!(handles[0], handles[2]);
+    for (shown, expected) in [("x-goog-api-key: AIza-1", 200), ("x-goog-api-key: AIza-2", 404), (NONE, 401)] {
+        assert_eq!(get(abridge.address(), &handles[0], shown).await.head.status(), expected, "{shown}");
+    }
+}
