@@ -1,5 +1,4 @@
-//! Summaries without a running proxy: the same engine and upstream client, for one body (`abridge summarize`) or for
-//! simulated sessions.
+//! Summaries without a running proxy (`abridge summarize`): the same engine and upstream client, for one body.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{TASK_DRAIN_TIMEOUT, build_live, runtime, store as of_app};
@@ -18,54 +16,14 @@ use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, Engine};
 use crate::events::Events;
-use crate::payload::{Caller, Keys};
-use crate::plan::SummaryJob;
+use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::proxy::second_try::Arm;
 use crate::proxy::{Destination, LiveConfig};
-use crate::summary::Summary;
 use crate::tasks::Tasks;
 
 /// The maximum time for threads that still count or read at the end.
 const THREAD_JOIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Makes the summaries of simulated sessions, and stores none of them.
-#[derive(Debug)]
-pub struct OfflineSummarizer {
-    runtime: Runtime,
-    engine: Engine,
-    live: LiveConfig,
-    budget: Budget,
-}
-
-impl OfflineSummarizer {
-    /// A summarizer that calls the upstream of the settings, or the model of `[summarize.model]`.
-    pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
-        let environment = Environment::read(&sources.variables, config)?;
-        let keys = Keys::well_known();
-        let live = build_live(config, &environment, config.address(), keys.clone(), None)?;
-        Ok(Self {
-            runtime: runtime(1)?,
-            engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
-            budget: Budget::new(config.server.max_buffered.as_usize()),
-            live,
-        })
-    }
-
-    /// Makes a summary; `None` if the call failed.
-    pub fn summarize(&self, job: SummaryJob) -> Option<Arc<Summary>> {
-        let Self { runtime, engine, live, budget } = self;
-        let rules = &live.destinations.default().usual.rules;
-        let origin = origin(live, &job.source.body, budget, engine.caller(None)).ok()?;
-        match runtime.block_on(engine.summarize(rules, job, origin)) {
-            Ok(summary) => summary,
-            Err(error) => {
-                tracing::warn!(%error, "a summary was not made");
-                None
-            }
-        }
-    }
-}
 
 /// Summarises a body now, as a proxy with these settings would.
 pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {

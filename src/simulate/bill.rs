@@ -98,7 +98,6 @@ fn rates_of(step: &Step, rates: &KnownRates) -> Option<Rates> {
 impl<'a> Bill<'a> {
     /// Of a segment of which nothing is sent yet.
     pub(super) fn new(segment: &'a Transcript, measure: Measure<'a>) -> Self {
-        let summary_tokens = measure.conditions.summary_source.stand_in().unwrap_or_default();
         // Where nothing is written to a cache, no mark of the client's asks for one.
         let is_written = segment.steps.iter().any(|step| step.usage.is_some_and(|usage| usage.written > 0));
         let after = measure.keep_alive.filter(|_| is_written);
@@ -106,7 +105,7 @@ impl<'a> Bill<'a> {
             segment,
             unedited: measure.counted,
             rates: &measure.planner.rates,
-            summary_tokens,
+            summary_tokens: measure.conditions.summary_tokens,
             calls: after.map(|after| CacheCalls::new(after, segment.has_hour_marks())),
             dollars: Nanodollars::default(),
             kept: KeptCaches::default(),

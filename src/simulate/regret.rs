@@ -160,7 +160,6 @@ pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outc
     for (request, &n) in segment.request_lengths.iter().enumerate() {
         plain.play(segment, request, &[], bill.is_kept)?;
         if let Some(player) = &mut recalling {
-            player.learn_summaries(&plain);
             player.play(segment, request, &recalls.inserted, bill.is_kept)?;
         }
         let player = recalling.as_mut().unwrap_or(&mut plain);

@@ -66,10 +66,10 @@ impl Simulation {
             let outcome = runs.fold(Outcome::default(), |sum, run| sum.plus(&run.outcome));
             PolicyTotal { policy: candidate.name.clone(), outcome }
         });
-        let stand_in = conditions.summary_source.stand_in();
         let totals = totals.collect();
         let verdict = Verdict::of(&transcripts, candidates);
-        Self { verdict, prices: conditions.prices, stand_in, totals, transcripts, unreadable }
+        let Conditions { prices, summary_tokens: stand_in, .. } = *conditions;
+        Self { verdict, prices, stand_in, totals, transcripts, unreadable }
     }
 }
 

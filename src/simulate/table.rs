@@ -24,7 +24,7 @@ impl fmt::Display for Simulation {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
         let width = names.fold("policy".len(), usize::max).min(MAX_NAME_CHARS);
         if let Some(verdict) = &self.verdict {
-            writeln!(f, "{verdict}{}", if self.stand_in.is_some() { super::verdict::PRIVATE } else { "" })?;
+            writeln!(f, "{verdict}The files were only read. Nothing of them has left this machine.\n")?;
         }
         writeln!(f, "{:width$} {HEAD}", "policy")?;
         for played in self.transcripts.iter().take(MAX_SHOWN) {
@@ -53,14 +53,8 @@ impl fmt::Display for Simulation {
             self.prices.cache_read, self.prices.cache_write
         )?;
         if self.totals.iter().any(|total| total.outcome.figures.summaries > 0) {
-            match self.stand_in {
-                Some(tokens) => writeln!(
-                    f,
-                    "summaries: no model was asked; for each, a text of {} tokens stands in",
-                    grouped(tokens)
-                )?,
-                None => writeln!(f, "summaries: made by the upstream")?,
-            }
+            let tokens = grouped(self.stand_in);
+            writeln!(f, "summaries: no model was asked; for each, a text of {tokens} tokens stands in")?;
             writeln!(f, "the cost has in it what the calls for them send, not what they answer")?;
         }
         for UnreadableFile { name, why } in self.unreadable.iter().take(MAX_UNREADABLE_SHOWN) {
