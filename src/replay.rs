@@ -172,7 +172,8 @@ pub struct Rewritten {
 
 /// The planner for the text of a `policy.toml`.
 pub fn planner_from_toml(text: &str) -> Result<Planner, ReadError> {
-    toml::from_str(text).map(Planner::new).map_err(ReadError::Policy)
+    let invalid = |error| ReadError { file: "policy.toml", source: io::Error::other(error) };
+    toml::from_str(text).map(Planner::new).map_err(invalid)
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and

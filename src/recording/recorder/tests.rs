@@ -202,9 +202,9 @@ fn errors_name_the_file() {
     assert_eq!(missing.to_string(), "request.json");
     fs::write(scratch.path().join("request.json"), "{}").unwrap();
     fs::write(scratch.path().join("meta.json"), "{").unwrap();
-    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Json("meta.json", _))));
+    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError { file: "meta.json", .. })));
     fs::write(scratch.path().join("meta.json"), "{\"later\": 1}").unwrap();
     assert_eq!(Exchange::read(scratch.path()).unwrap().meta, Meta::default());
     fs::write(scratch.path().join("plan.snap"), [0xff]).unwrap();
-    assert_eq!(Exchange::read(scratch.path()).unwrap_err().to_string(), "plan.snap is not UTF-8");
+    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError { file: "plan.snap", .. })));
 }
