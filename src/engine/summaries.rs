@@ -417,8 +417,7 @@ impl RecentSummaries {
         let Some((changed, is_logged)) = found else { return false };
         if !is_logged {
             tracing::warn!(
-                index = changed.message,
-                field = changed.field.as_deref(),
+                index = changed,
                 "no summary is made: the client has changed a message that the last one stands for, and little else is new"
             );
         }
