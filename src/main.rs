@@ -96,6 +96,6 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     for sentence in config.misspelt_variables(&sources.variables) {
         tracing::warn!("{sentence}");
     }
-    let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
+    let drained = app::serve(Launch { sources, config, environment, record: args.record, level })?;
     Ok(if drained == DrainOutcome::Complete { Exit::Ok } else { Exit::No })
 }

@@ -14,7 +14,7 @@ use crate::proxy::Destinations;
 use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::tasks::Tasks;
-use crate::telemetry::{Colour, Format, Level};
+use crate::telemetry::{Format, Level};
 use crate::upstream::probe::Probe;
 use crate::upstream::{Settings, Upstream, routes};
 
@@ -25,16 +25,16 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StartupOutput {
     /// Lines on standard error.
-    Lines(Colour),
+    Lines,
     /// Log events: the log is JSON for a collector, or its level hides information.
     Log,
 }
 
 impl StartupOutput {
     /// The output that fits the log settings.
-    pub(super) fn of(config: &Config, colour: Colour) -> Self {
+    pub(super) fn of(config: &Config) -> Self {
         let is_quiet = matches!(config.log.level, Level::Error | Level::Warn);
-        if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines(colour) }
+        if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines }
     }
 }
 
@@ -66,18 +66,18 @@ pub(super) fn report_settings(
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
     let originals = running.proxy.engine.store_notice().unwrap_or_else(|| describe_storage(config, environment));
-    let StartupOutput::Lines(colour) = output else {
+    if let StartupOutput::Log = output {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
         return tracing::info!(upstream = %chat_url(config), upstreams, edits, originals, dry_run = config.dry_run, "serving");
-    };
+    }
     let mut lines = vec![("upstream", chat_url(config))];
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
     lines.push(("edits", describe_edits(config)));
     lines.push(("originals", originals));
     lines.extend(running.address.as_ref().map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
-    write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
+    write_stderr(lines.iter().map(|(label, text)| format_line(label, text)).collect::<String>());
 }
 
 /// Spawns a task for each upstream that probes it and reports the result. They stop when the returned guards are dropped.
@@ -100,10 +100,8 @@ async fn probe(upstream: Upstream, settings: Settings, output: StartupOutput) {
     let (seen, name) = (probed.outcome.describe(&probed.url, &upstream), upstream.name());
     let fix = probed.outcome.advice(&settings, name);
     match (output, fix) {
-        (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
-        (StartupOutput::Lines(colour), Some(fix)) => {
-            write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
-        }
+        (StartupOutput::Lines, None) => write_stderr(format_line("reachable", &seen)),
+        (StartupOutput::Lines, Some(fix)) => write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"))),
         (StartupOutput::Log, None) => tracing::info!(upstream = %name, seen, "the upstream is reachable"),
         (StartupOutput::Log, Some(fix)) => tracing::warn!(upstream = %name, seen, fix, "the upstream is not well"),
     }
@@ -189,14 +187,11 @@ fn listen_url(address: &Address, tls: bool) -> String {
     }
 }
 
-fn format_line(label: &str, text: &str, colour: Colour) -> String {
+fn format_line(label: &str, text: &str) -> String {
     // Some lines contain text from a server: control characters are replaced, so that none ends a line or controls the
     // terminal.
     let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    match colour {
-        Colour::On => format!("abridge: \u{1b}[1m{label}\u{1b}[0m: {text}\n"),
-        Colour::Off => format!("abridge: {label}: {text}\n"),
-    }
+    format!("abridge: {label}: {text}\n")
 }
 
 fn write_stderr(lines: impl AsRef<[u8]>) {
@@ -210,9 +205,6 @@ mod tests {
 
     #[test]
     fn control_characters_in_a_line_are_replaced() {
-        assert_eq!(
-            format_line("reachable", "a\nb\u{1b}[31m", Colour::Off),
-            "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n"
-        );
+        assert_eq!(format_line("reachable", "a\nb\u{1b}[31m"), "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n");
     }
 }
