@@ -16,10 +16,9 @@ use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, Engine};
 use crate::events::Events;
-use crate::payload::Caller;
 use crate::planner::SummaryTiming;
+use crate::proxy::Destination;
 use crate::proxy::second_try::Arm;
-use crate::proxy::{Destination, LiveConfig};
 use crate::tasks::Tasks;
 
 /// The maximum time for threads that still count or read at the end.
@@ -43,9 +42,19 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     engine.summaries.read_index().await;
 
     let caller = engine.caller(None);
-    let budget = Budget::new(config.server.max_buffered.as_usize());
-    let origin = origin(&live, &body, &budget, caller)?;
-    let (dialect, origin) = (origin.dialect, || origin.clone());
+    let dialect = dialect::of_body(&body);
+    // No request of a client has caused it.
+    let origin = SummaryOrigin {
+        request_id: None,
+        caller,
+        dialect,
+        target: upstream.join(&Uri::from_static(dialect.path()))?,
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+        upstream: upstream.clone(),
+        budget: Budget::new(config.server.max_buffered.as_usize()),
+        assignment: None,
+    };
+    let origin = || origin.clone();
     let asked = EditOptions::new(caller, upstream.name().as_str(), SummaryTiming::Now);
     let asked = EditOptions { origin: Some(&origin), ..asked };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
@@ -55,20 +64,4 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     }
     let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((*edited, outcome))
-}
-
-/// The origin of a summary of a body that no client request has caused.
-fn origin(live: &LiveConfig, body: &[u8], budget: &Budget, caller: Caller) -> anyhow::Result<SummaryOrigin> {
-    let dialect = dialect::of_body(body);
-    let upstream = live.destinations.default().upstream.clone();
-    Ok(SummaryOrigin {
-        request_id: None,
-        caller,
-        dialect,
-        target: upstream.join(&Uri::from_static(dialect.path()))?,
-        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        upstream,
-        budget: budget.clone(),
-        assignment: None,
-    })
 }
