@@ -201,12 +201,7 @@ mod tests {
             assert_eq!(format(&[accept]), TextFormat::OpenMetrics, "{accept}");
         }
         assert_eq!(format(&["text/html", "application/openmetrics-text"]), TextFormat::OpenMetrics);
-        for accept in [
-            "*/*",
-            "text/plain",
-            "",
-            "application/openmetrics-text;version=2.0.0",
-        ] {
+        for accept in ["*/*", "text/plain", "", "application/openmetrics-text;version=2.0.0"] {
             assert_eq!(format(&[accept]), TextFormat::Prometheus, "{accept}");
         }
         assert_eq!(format(&[]), TextFormat::Prometheus);
