@@ -81,9 +81,6 @@ pub struct Meta {
     /// The answer's `content-encoding`; the body is stored as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
-    /// The request's `content-encoding`; `request.json` is stored decoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_encoding: Option<String>,
     /// Each chunk of the response: seconds since the request was sent, and its bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<(f64, usize)>,
@@ -301,7 +298,8 @@ fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<
 }
 
 fn read_json<T: DeserializeOwned>(dir: &Path, name: &'static str) -> Result<Option<T>, ReadError> {
-    let value = |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|error| ReadError { file: name, source: error.into() });
+    let value =
+        |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|error| ReadError { file: name, source: error.into() });
     read_file(dir, name)?.map(value).transpose()
 }
 
