@@ -134,7 +134,7 @@ pub struct Simulation {
     /// The transcripts, the longest first.
     pub transcripts: Vec<TranscriptResult>,
     /// The totals, one per policy.
-    pub totals: Vec<PolicyTotal>,
+    pub totals: Vec<PolicyResult>,
     /// The files that are not transcripts.
     pub unreadable: Vec<UnreadableFile>,
 }
@@ -162,24 +162,14 @@ pub struct TranscriptResult {
     pub runs: Vec<PolicyResult>,
 }
 
-/// One transcript under one policy.
+/// One transcript under one policy, or the sum of all of them, without the list of faults.
 #[derive(Debug, Serialize)]
 pub struct PolicyResult {
     /// The name of the policy.
     pub policy: String,
-    /// The context window of the model in tokens, if known.
+    /// The context window of the model in tokens, if known; none in a sum.
     pub window: Option<usize>,
     /// What became of its requests.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-}
-
-/// All transcripts under one policy.
-#[derive(Debug, Serialize)]
-pub struct PolicyTotal {
-    /// The name of the policy.
-    pub policy: String,
-    /// The sums, without the list of faults.
     #[serde(flatten)]
     pub outcome: Outcome,
 }

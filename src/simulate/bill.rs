@@ -194,8 +194,7 @@ fn input_of(usage: Usage, was: Counted, sent: Counted) -> [u64; 2] {
 
 /// `number` times `part` of `whole`.
 fn scale(number: u64, part: usize, whole: usize) -> u64 {
-    let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    prorated(number, wide(part), wide(whole))
+    prorated(number, part as u64, whole as u64)
 }
 
 #[cfg(test)]

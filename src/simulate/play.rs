@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::bill::Counted;
 use super::sent_request::SentRequest;
-use super::transcript::Insertion;
+use super::transcript::{Insertion, N_INSERTED};
 use super::{Figures, Judged, Measure, Outcome, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::edit::summarize::instruction;
@@ -74,7 +74,7 @@ impl<'a> Player<'a> {
     ) -> Result<(), TranscriptError> {
         let Some(&n) = transcript.request_lengths.get(request) else { return Ok(()) };
         if !is_kept && transcript.was_cold(request) {
-            self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
+            self.cold.push(n + N_INSERTED * inserted.len());
         }
         let body = transcript.request(n, inserted);
         let edited = self.edit(&body)?;

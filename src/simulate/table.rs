@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::judge::median_ms;
-use super::{Figures, Outcome, PolicyTotal, Simulation, UnreadableFile};
+use super::{Figures, Outcome, PolicyResult, Simulation, UnreadableFile};
 use crate::units::grouped;
 
 /// The longest policy name that is printed in full, in characters.
@@ -44,7 +44,9 @@ impl fmt::Display for Simulation {
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.outcome.figures))?;
         self.write_regret(f, width)?;
         self.write_sightings(f, width)?;
-        for PolicyTotal { policy, outcome } in self.totals.iter().filter(|total| total.outcome.keep_alive.calls > 0) {
+        for PolicyResult { policy, outcome, .. } in
+            self.totals.iter().filter(|total| total.outcome.keep_alive.calls > 0)
+        {
             writeln!(f, "\ncaches kept by {policy} while tools run: {}", outcome.keep_alive)?;
         }
         writeln!(
@@ -73,7 +75,7 @@ impl Simulation {
         let answers = self.totals.first().map_or(0, |total| total.outcome.regret.answers);
         writeln!(f, "\nregret, of {} requests whose answer is recorded", grouped(answers))?;
         writeln!(f, "{:width$}   faults         hard     noise  recalls  cost with recalls  in the worst", "policy")?;
-        for (n, PolicyTotal { policy, outcome: Outcome { regret, .. } }) in self.totals.iter().enumerate() {
+        for (n, PolicyResult { policy, outcome: Outcome { regret, .. }, .. }) in self.totals.iter().enumerate() {
             let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
             let worst = runs.map(|run| run.outcome.regret.percent_with_recalls()).fold(0.0, f64::max);
             let [faults, hard] = [regret.faults, regret.hard].map(|faults| regret.per_100(faults));
