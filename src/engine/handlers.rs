@@ -148,7 +148,7 @@ impl Answers {
     pub(super) async fn ask(&self, config: &EngineConfig, ask: &HandlerAsk, deadline: Instant) -> Answer {
         let asked = match config.handlers.get(&ask.handler) {
             Some(client) => self.call(config, client, ask, deadline).await,
-            None => Err(AskError::failed("the settings have no such handler")),
+            None => Err(AskError::new("failed", "the settings have no such handler")),
         };
         self.count(ask, &asked);
         asked.unwrap_or(Answer::Failed)
@@ -176,21 +176,21 @@ impl Answers {
         deadline: Instant,
     ) -> Result<Answer, AskError> {
         if self.state.with(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
-            let why = "it has not answered in time a short time ago".to_owned();
-            return Err(AskError { why, outcome: "skipped" });
+            return Err(AskError::new("skipped", "it has not answered in time a short time ago"));
         }
-        let _place = timeout_at(deadline, client.places.acquire()).await.map_err(|_| AskError::timed_out())?;
+        let timed_out = || AskError::new("timeout", "it did not answer in time");
+        let _place = timeout_at(deadline, client.places.acquire()).await.map_err(|_| timed_out())?;
         let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask), ask.most_bytes)).await else {
             self.state.with(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
-            return Err(AskError::timed_out());
+            return Err(timed_out());
         };
-        let unknown = |_| AskError::refused("its answer is not the JSON that docs/handlers.md describes");
+        let unknown = |_| AskError::new("refused", "its answer is not the JSON that docs/handlers.md describes");
         let PostedAnswer { id, answer } = serde_json::from_slice(&posted?).map_err(unknown)?;
         if id != ask.key {
-            return Err(AskError::refused("its answer has another id than the question"));
+            return Err(AskError::new("refused", "its answer has another id than the question"));
         }
         if let Answer::Replace { text } = &answer {
-            config.planner.policy.check_answer(ask, text).map_err(AskError::refused)?;
+            config.planner.policy.check_answer(ask, text).map_err(|fault| AskError::new("refused", fault))?;
         }
         Ok(answer)
     }
@@ -228,16 +228,8 @@ fn read_stored(stored: &Bytes) -> Option<Arc<Answer>> {
 }
 
 impl AskError {
-    fn failed(why: impl ToString) -> Self {
-        Self { why: why.to_string(), outcome: "failed" }
-    }
-
-    fn refused(why: impl ToString) -> Self {
-        Self { why: why.to_string(), outcome: "refused" }
-    }
-
-    fn timed_out() -> Self {
-        Self { why: "it did not answer in time".to_owned(), outcome: "timeout" }
+    fn new(outcome: &'static str, why: impl ToString) -> Self {
+        Self { why: why.to_string(), outcome }
     }
 }
 

@@ -150,17 +150,17 @@ impl HandlerClient {
 }
 
 fn no_connection<E>(_: E) -> AskError {
-    AskError::failed("no connection to it, or it broke off")
+    AskError::new("failed", "no connection to it, or it broke off")
 }
 
 #[expect(clippy::disallowed_methods, reason = "an answer of a limited length")]
 async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, AskError> {
     if answer.status() != StatusCode::OK {
-        return Err(AskError::failed(format!("it answered {}", answer.status())));
+        return Err(AskError::new("failed", format!("it answered {}", answer.status())));
     }
     let read = Limited::new(answer.into_body(), most).collect().await;
     let read = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => AskError::failed(format!("its answer has more than {most} bytes")),
+        Some(_) => AskError::new("failed", format!("its answer has more than {most} bytes")),
         None => no_connection(error),
     })?;
     Ok(read.to_bytes())

@@ -14,6 +14,7 @@ use super::stream::{self, ReadError};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::raw::{Fields, elements};
+use crate::upstream::post::json_post_with;
 use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{KeyHeader, UpstreamError, UpstreamErrorKind};
 
@@ -52,7 +53,7 @@ pub(super) async fn call(
     retry: &settings::Retry,
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let request = candidate.request(body.clone());
+    let request = json_post_with(candidate.target.clone(), candidate.headers.clone(), body.clone());
     let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()));
     let sent: Vec<_> = keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).chain([body]).collect();
     let silent = |_| CallError::new(format!("no answer came for {} s", idle_timeout.as_secs()), Retry::Never);

@@ -189,7 +189,6 @@ impl SummaryTask {
         source: &SummaryInput,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
-        let name = candidate.name(self.job.model.as_deref());
         let mut spec = self.spec(candidate, source.clone());
         let (mut number, mut n_repeated, mut n_halved) = (0, 0, 0);
         loop {
@@ -204,7 +203,7 @@ impl SummaryTask {
             let retry = if Instant::now() < self.deadline() { error.retry } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
-                    tracing::info!(model = name, %error, "the upstream refused a call for a summary, which is made once more as plain text");
+                    tracing::info!(host = candidate.target.host(), model = candidate.model, %error, "the upstream refused a call for a summary, which is made once more as plain text");
                     spec.become_plain();
                 }
                 Retry::Shorter if n_halved < MAX_HALVINGS => {
