@@ -268,7 +268,9 @@ impl Planner {
             return self.meter.clone();
         }
         let meter = Meter::new(&self.settings.tokens, &self.settings.models);
-        windows.iter().for_each(|(model, window)| meter.models().learn(model, *window));
+        for (model, window) in windows {
+            meter.models().learn(model, *window);
+        }
         meter
     }
 

@@ -190,7 +190,11 @@ impl Answers {
             return Err(AskError::new("refused", "its answer has another id than the question"));
         }
         if let Answer::Replace { text } = &answer {
-            config.planner.policy.check_answer(ask, text).map_err(|fault| AskError::new("refused", fault))?;
+            config
+                .planner
+                .policy
+                .check_answer(ask, text)
+                .map_err(|fault| AskError::new("refused", fault.to_string()))?;
         }
         Ok(answer)
     }
@@ -201,7 +205,14 @@ impl Answers {
     }
 
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
-        let outcome = outcome(asked);
+        // One word, for labels.
+        let outcome = match asked {
+            Ok(Answer::Replace { .. }) => "replace",
+            Ok(Answer::Leave) => "leave",
+            Ok(Answer::Default) => "default",
+            Ok(Answer::Failed) => "failed",
+            Err(error) => error.outcome,
+        };
         let name = &ask.handler;
         let begins = self.state.with(|state| {
             *state.calls.entry((name.clone(), outcome)).or_default() += 1;
@@ -228,19 +239,8 @@ fn read_stored(stored: &Bytes) -> Option<Arc<Answer>> {
 }
 
 impl AskError {
-    fn new(outcome: &'static str, why: impl ToString) -> Self {
-        Self { why: why.to_string(), outcome }
-    }
-}
-
-/// The outcome of a call as one word, for labels.
-fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
-    match asked {
-        Ok(Answer::Replace { .. }) => "replace",
-        Ok(Answer::Leave) => "leave",
-        Ok(Answer::Default) => "default",
-        Ok(Answer::Failed) => "failed",
-        Err(error) => error.outcome,
+    fn new(outcome: &'static str, why: impl Into<String>) -> Self {
+        Self { why: why.into(), outcome }
     }
 }
 

@@ -287,7 +287,6 @@ fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
         ("abridge.offloaded_bytes", Some(entry.offloaded_bytes)),
     ];
     let each = entry.edits.iter().map(|(edit, n)| KeyValue::new(format!("abridge.edits.{edit}"), number(*n as u64)));
-    let each: Vec<_> = each.collect();
     let share = entry.prefix_kept.map(|share| KeyValue::new("abridge.prefix_kept", share));
     let texts = texts.into_iter().map(|(name, text)| KeyValue::new(name, text));
     texts.chain(numbers(counts)).chain(each).chain(share)

@@ -69,7 +69,7 @@ impl Simulation {
         let totals = totals.collect();
         let verdict = Verdict::of(&transcripts, candidates);
         let Conditions { prices, summary_tokens: stand_in, .. } = *conditions;
-        Self { verdict, prices, stand_in, totals, transcripts, unreadable }
+        Self { verdict, prices, stand_in, transcripts, totals, unreadable }
     }
 }
 

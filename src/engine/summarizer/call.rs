@@ -71,8 +71,8 @@ pub(super) async fn call(
             let retry = refusal::classify_event(&data).map_or(Retry::Same(None), retry_after_refusal);
             CallError::new(format!("the upstream's answer contains an error{}", words_of(&data, &sent)), retry)
         }
-        ReadError::Idle(_) => CallError::new(error, Retry::Never),
-        error => CallError::new(error, Retry::Same(None)),
+        ReadError::Idle(_) => CallError::new(error.to_string(), Retry::Never),
+        error => CallError::new(error.to_string(), Retry::Same(None)),
     })?;
     if answer.stop_reason.is_none() && !answer.is_complete {
         return Err(CallError::new("the answer ended before it was complete", Retry::Same(None)));
@@ -81,14 +81,14 @@ pub(super) async fn call(
 }
 
 impl CallError {
-    pub(super) fn new(why: impl ToString, retry: Retry) -> Self {
-        Self { why: why.to_string(), retry }
+    pub(super) fn new(why: impl Into<String>, retry: Retry) -> Self {
+        Self { why: why.into(), retry }
     }
 }
 
 impl From<Fault> for CallError {
     fn from(fault: Fault) -> Self {
-        Self::new(fault, Retry::Same(None))
+        Self::new(fault.to_string(), Retry::Same(None))
     }
 }
 
@@ -96,7 +96,7 @@ impl From<UpstreamError> for CallError {
     fn from(error: UpstreamError) -> Self {
         use UpstreamErrorKind::{FirstByteTimeout, ProxyRefusal, Tls};
         let is_final = matches!(error.kind, Tls | ProxyRefusal | FirstByteTimeout(_));
-        Self::new(error, if is_final { Retry::Never } else { Retry::Same(None) })
+        Self::new(error.to_string(), if is_final { Retry::Never } else { Retry::Same(None) })
     }
 }
 

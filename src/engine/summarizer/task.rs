@@ -389,7 +389,7 @@ fn no_request() -> CallError {
 }
 
 fn abandoned() -> CallError {
-    CallError::new(SummaryError::Abandoned, Retry::Never)
+    CallError::new(SummaryError::Abandoned.to_string(), Retry::Never)
 }
 
 /// How long to wait before the `n`th retry: twice as long each time.
