@@ -27,7 +27,7 @@ fn start(settings: PathBuf, flags: Flags) -> anyhow::Result<JoinHandle<anyhow::R
     let environment = Environment::read(&sources.variables, &config)?;
     // A program with a log of its own leaves this out, and gives a handle of its own subscriber.
     let level = telemetry::init(&config.log, Colour::Off, std::io::stderr)?;
-    let launch = Launch { sources, config, environment, record: None, level, colour: Colour::Off };
+    let launch = Launch { sources, config, environment, record: None, level };
     Ok(thread::spawn(move || app::serve(launch)))
 }
 

@@ -26,7 +26,7 @@ use crate::proxy::{Destination, Destinations, LiveConfig, WindowDiscovery};
 use crate::server::DrainOutcome;
 use crate::server::listen::Listener;
 use crate::tasks::yield_thread;
-use crate::telemetry::{Colour, LevelHandle};
+use crate::telemetry::LevelHandle;
 use crate::tokens::Meter;
 use crate::upstream::{KeyHeader, Upstream};
 
@@ -53,8 +53,6 @@ pub struct Launch {
     pub record: Option<PathBuf>,
     /// Changes the log level at SIGHUP.
     pub level: LevelHandle,
-    /// Whether the startup lines may be coloured.
-    pub colour: Colour,
 }
 
 /// The maximum time for tunnels and unfinished recordings after the last answer of a drain.
@@ -88,7 +86,7 @@ const EVENT_INTERVAL: u32 = 128;
 const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
-    let Launch { sources, config, mut environment, record, level, colour } = launch;
+    let Launch { sources, config, mut environment, record, level } = launch;
     let token_kept = environment.make_operator_token();
     let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
@@ -97,9 +95,9 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     for address in running.clients.iter().map(Listener::address) {
         startup::announce_listener(&address?, tls);
     }
-    let output = StartupOutput::of(&config, colour);
+    let output = StartupOutput::of(&config);
     // A token of the settings is not printed, and none is written into a log.
-    let is_printed = token_kept.is_some() && matches!(output, StartupOutput::Lines(_));
+    let is_printed = token_kept.is_some() && matches!(output, StartupOutput::Lines);
     let token = environment.operator_token.as_ref().filter(|_| is_printed);
     let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {

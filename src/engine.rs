@@ -20,12 +20,11 @@ use crate::edit::summarize;
 use crate::events::Events;
 use crate::ledger::Ledger;
 use crate::payload::{Caller, Keys};
-use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
+use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::Store;
 use crate::string_index::IndexedBody;
-use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
 
 pub mod bookkeeper;
@@ -321,21 +320,6 @@ impl Engine {
     /// One sentence for operators about the store, with the fix.
     pub fn store_notice(&self) -> Option<String> {
         self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
-    }
-
-    /// Makes one summary, and returns it when it is stored.
-    pub async fn summarize(
-        &self,
-        config: &Arc<EngineConfig>,
-        job: SummaryJob,
-        origin: SummaryOrigin,
-    ) -> Result<Option<Arc<Summary>>, SummaryError> {
-        let key = job.key;
-        self.summarizer.make(config, job, origin).await?;
-        Ok(match self.summaries.state(key) {
-            SummaryState::Summary(summary) => Some(summary),
-            _ => None,
-        })
     }
 
     /// How long a request waits for the store at the longest.

@@ -66,13 +66,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             cli::rewrite::summarize(&args, |body| app::manual_summary::summarize(&sources, &config, body))
         }
         Command::Replay(args) => cli::rewrite::replay(&args, &config?, replay_policy),
-        Command::Simulate(args) => {
-            let config = config?;
-            cli::simulate::run(args, &sources, &config, || {
-                let summarizer = app::manual_summary::OfflineSummarizer::new(&sources, &config)?;
-                Ok(move |effect| summarizer.summarize(effect))
-            })
-        }
+        Command::Simulate(args) => cli::simulate::run(args, &sources, &config?),
         Command::Explain(args) => cli::explain::run(&args),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man { folder } => cli::write_man_pages(&folder),
@@ -102,6 +96,6 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     for sentence in config.misspelt_variables(&sources.variables) {
         tracing::warn!("{sentence}");
     }
-    let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
+    let drained = app::serve(Launch { sources, config, environment, record: args.record, level })?;
     Ok(if drained == DrainOutcome::Complete { Exit::Ok } else { Exit::No })
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::exponential_buckets;
 use smart_default::SmartDefault;
 use strum::VariantArray;
 
@@ -17,12 +19,9 @@ use crate::held::Held;
 use crate::plan::Report;
 
 mod exposition;
-pub mod histogram;
 mod models;
 
 pub use exposition::{Exposition, Labels, TextFormat, labels};
-use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
-pub use histogram::{answer_times, token_counts};
 pub use models::AnswerUsage;
 use models::Models;
 
@@ -81,6 +80,25 @@ pub struct StreamGuard(Arc<()>);
 /// A count for each variant of an enum.
 #[derive(Debug)]
 pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
+
+// The upper bounds of histograms' buckets, ascending. A last bucket without a bound is added.
+
+/// Bounds for abridge's own latency: 10 µs to 10 s.
+pub const OWN_TIMES: [f64; 18] =
+    [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// Bounds for the time of one chunk: 100 ns to 10 ms.
+pub const CHUNK_TIMES: [f64; 11] = [1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2];
+
+/// Bounds for the duration of a model's answer, as OpenTelemetry recommends: 10 ms to 82 s.
+pub fn answer_times() -> impl Iterator<Item = f64> {
+    exponential_buckets(0.01, 2.0, 14)
+}
+
+/// Bounds for numbers of tokens, as OpenTelemetry recommends: 1 to 4^13.
+pub fn token_counts() -> impl Iterator<Item = f64> {
+    exponential_buckets(1.0, 4.0, 14)
+}
 
 // === impl Metrics ===
 

@@ -1,6 +1,7 @@
 //! The policy: which edits run, in which order; and the plan that they make of one request.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -259,6 +260,18 @@ impl Planner {
         let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
         let rates = Arc::new(KnownRates::new(prices));
         Self { policy: Policy::new(&settings), settings, meter, keys, offload, rates }
+    }
+
+    /// The meter, with context windows that were recorded; settings override these.
+    pub fn meter_with(&self, windows: &BTreeMap<String, usize>) -> Meter {
+        if windows.is_empty() {
+            return self.meter.clone();
+        }
+        let meter = Meter::new(&self.settings.tokens, &self.settings.models);
+        for (model, window) in windows {
+            meter.models().learn(model, *window);
+        }
+        meter
     }
 
     /// A planner for other settings that shares the meter and the keys.

@@ -81,9 +81,6 @@ pub struct Meta {
     /// The answer's `content-encoding`; the body is stored as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
-    /// The request's `content-encoding`; `request.json` is stored decoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_encoding: Option<String>,
     /// Each chunk of the response: seconds since the request was sent, and its bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<(f64, usize)>,
@@ -185,24 +182,14 @@ pub enum ResponseEnd {
     ClientGone,
 }
 
-/// Why a recording could not be read, with the name of the file in its folder.
+/// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// A file is missing or cannot be read.
-    #[error("{0}")]
-    File(&'static str, #[source] io::Error),
-    /// A file is longer than any exchange may be.
-    #[error("{0} is longer than {MAX_FILE} bytes")]
-    TooLong(&'static str),
-    /// A text file is not UTF-8.
-    #[error("{0} is not UTF-8")]
-    NotText(&'static str),
-    /// A file is not valid JSON of its kind.
-    #[error("{0}")]
-    Json(&'static str, #[source] serde_json::Error),
-    /// `policy.toml` is not valid.
-    #[error("policy.toml")]
-    Policy(#[source] toml::de::Error),
+#[error("{file}")]
+pub struct ReadError {
+    /// The name of the file in its folder.
+    pub file: &'static str,
+    /// What is wrong with it.
+    pub source: io::Error,
 }
 
 /// The content of `summary.json`.
@@ -219,7 +206,7 @@ impl Exchange {
     /// Reads a folder. All files but `request.json` may be missing.
     pub fn read(dir: &Path) -> Result<Self, ReadError> {
         let request = read_file(dir, "request.json")?
-            .ok_or_else(|| ReadError::File("request.json", io::ErrorKind::NotFound.into()))?;
+            .ok_or_else(|| ReadError { file: "request.json", source: io::ErrorKind::NotFound.into() })?;
         let used = |SummaryFile { end, summary }| UsedSummary { end, summary: Arc::new(summary) };
         Ok(Self {
             rewritten: read_file(dir, "rewritten.json")?,
@@ -311,22 +298,26 @@ fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<
 }
 
 fn read_json<T: DeserializeOwned>(dir: &Path, name: &'static str) -> Result<Option<T>, ReadError> {
-    let value = |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|error| ReadError::Json(name, error));
+    let value =
+        |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|error| ReadError { file: name, source: error.into() });
     read_file(dir, name)?.map(value).transpose()
 }
 
 fn read_file(dir: &Path, name: &'static str) -> Result<Option<Bytes>, ReadError> {
+    let failed = |source| ReadError { file: name, source };
     let file = match fs::File::open(dir.join(name)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ReadError::File(name, error)),
+        Err(error) => return Err(failed(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| ReadError::File(name, error))?;
-    if bytes.len() as u64 > MAX_FILE { Err(ReadError::TooLong(name)) } else { Ok(Some(bytes.into())) }
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let is_too_long = bytes.len() as u64 > MAX_FILE;
+    if is_too_long { Err(failed(io::ErrorKind::FileTooLarge.into())) } else { Ok(Some(bytes.into())) }
 }
 
 fn read_text(dir: &Path, name: &'static str) -> Result<Option<String>, ReadError> {
-    let text = |bytes: Bytes| String::from_utf8(bytes.into()).map_err(|_| ReadError::NotText(name));
+    let not_text = |error| ReadError { file: name, source: io::Error::other(error) };
+    let text = |bytes: Bytes| String::from_utf8(bytes.into()).map_err(not_text);
     read_file(dir, name)?.map(text).transpose()
 }

@@ -19,7 +19,6 @@ use crate::recording::{Exchange, InPlace, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::string_index::IndexedBody;
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
-use crate::tokens::Meter;
 use crate::upstream::routes::Routes;
 
 /// The number of bytes that are shown on either side of a difference.
@@ -172,7 +171,8 @@ pub struct Rewritten {
 
 /// The planner for the text of a `policy.toml`.
 pub fn planner_from_toml(text: &str) -> Result<Planner, ReadError> {
-    toml::from_str(text).map(Planner::new).map_err(ReadError::Policy)
+    let invalid = |error| ReadError { file: "policy.toml", source: io::Error::other(error) };
+    toml::from_str(text).map(Planner::new).map_err(invalid)
 }
 
 /// Every folder in and below `dir` that is a recorded exchange, sorted by name. Symbolic links are not followed, and
@@ -285,12 +285,7 @@ fn with_recorded_inputs(planner: &Planner, inputs: &PlanInputs) -> Planner {
     }
     parts.upstream = inputs.upstream.clone().unwrap_or(parts.upstream);
     let offload = if inputs.not_stored { Offload::Impossible } else { planner.offload };
-    let meter =
-        if inputs.windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
-    for (model, window) in &inputs.windows {
-        meter.models().learn(model, *window);
-    }
-    Planner::with(parts, meter, Keys::recorded(inputs.handles.clone()), offload)
+    Planner::with(parts, planner.meter_with(&inputs.windows), Keys::recorded(inputs.handles.clone()), offload)
 }
 
 fn excerpt(body: &[u8], at: usize) -> String {

@@ -22,15 +22,16 @@
 //! played in segments, each with an empty cache at its beginning. What was missed, and what recalls cost, is in [`regret`].
 //!
 //! # Summaries
-//! Without an upstream that makes them, a text of fixed size replaces each summary, and everything around it is
-//! computed from the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share
-//! with the request before, 1 for the rest. Their output is not.
+//! A text of fixed size replaces each summary, and everything around it is computed from the conversation. The input of the
+//! summary calls is part of the cost: `cache_read` for what they share with the request before, 1 for the rest. Their
+//! output is not.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use smart_default::SmartDefault;
 
 use crate::planner::Planner;
 use crate::tokens::prices::Nanodollars;
@@ -41,7 +42,6 @@ pub use self::bill::{KeptCaches, Paid};
 pub use self::figures::{Figures, Price, Prices};
 pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
-pub use self::play::SummarySource;
 use self::regret::Placebo;
 pub use self::regret::Regret;
 use self::sent_request::SentRequest;
@@ -91,12 +91,13 @@ pub struct TranscriptSelection {
 }
 
 /// What all policies are compared under.
-#[derive(Clone, Copy, Default, derive_more::Debug)]
+#[derive(Clone, Copy, SmartDefault, derive_more::Debug)]
 pub struct Conditions<'a> {
     /// The prices of cached tokens.
     pub prices: Prices,
-    /// The source of summaries.
-    pub summary_source: SummarySource<'a>,
+    /// The tokens of the text that replaces each summary.
+    #[default(1500)]
+    pub summary_tokens: usize,
     /// Whether faults are also counted with the results of another session, which measures their noise.
     pub placebo: bool,
     /// Is told how many requests of transcripts have been played, and how many there are.
@@ -128,12 +129,12 @@ pub struct Simulation {
     pub verdict: Option<Verdict>,
     /// The prices of cached tokens.
     pub prices: Prices,
-    /// The length of the text that replaces a summary, in tokens; `None` if a model made the summaries.
-    pub stand_in: Option<usize>,
+    /// The length of the text that replaces a summary, in tokens.
+    pub stand_in: usize,
     /// The transcripts, the longest first.
     pub transcripts: Vec<TranscriptResult>,
     /// The totals, one per policy.
-    pub totals: Vec<PolicyTotal>,
+    pub totals: Vec<PolicyResult>,
     /// The files that are not transcripts.
     pub unreadable: Vec<UnreadableFile>,
 }
@@ -161,24 +162,14 @@ pub struct TranscriptResult {
     pub runs: Vec<PolicyResult>,
 }
 
-/// One transcript under one policy.
+/// One transcript under one policy, or the sum of all of them, without the list of faults.
 #[derive(Debug, Serialize)]
 pub struct PolicyResult {
     /// The name of the policy.
     pub policy: String,
-    /// The context window of the model in tokens, if known.
+    /// The context window of the model in tokens, if known; none in a sum.
     pub window: Option<usize>,
     /// What became of its requests.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-}
-
-/// All transcripts under one policy.
-#[derive(Debug, Serialize)]
-pub struct PolicyTotal {
-    /// The name of the policy.
-    pub policy: String,
-    /// The sums, without the list of faults.
     #[serde(flatten)]
     pub outcome: Outcome,
 }

@@ -12,7 +12,7 @@ mod names;
 mod outline;
 
 pub use names::{NameSources, UsedNames};
-pub use outline::{ChangedMessage, IndexedOutline, Outline, OutlinedMessage};
+pub use outline::{IndexedOutline, Outline, OutlinedMessage};
 
 /// What replaces the messages between the instructions at the beginning and a cut.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -185,27 +185,14 @@ impl Frame {
     }
 }
 
-/// The text around the section of user messages: the last pair of tags. A summary may also speak of the tags, or a user may have; so those that
-/// are on their own lines count before others.
+/// The text around the section of user messages: the last pair of tags.
 fn user_messages(summary: &str) -> Option<(&str, &str)> {
     let (open, close) = USER_MESSAGES;
-    let blank = [' ', '\t', '\r'];
-    let begins_line = |at: usize| {
-        let before = summary.get(..at).unwrap_or_default().trim_end_matches(blank);
-        before.is_empty() || before.ends_with('\n')
-    };
-    let ends_line = |end: usize| {
-        let behind = summary.get(end..).unwrap_or_default().trim_start_matches(blank);
-        behind.is_empty() || behind.starts_with('\n')
-    };
     let last_close = summary.rfind(close)?;
-    let openings = || summary.match_indices(open).map(|(at, _)| at).filter(|at| *at < last_close);
-    let has_line = |at: &usize| begins_line(*at) && ends_line(at + open.len());
-    let on_its_line = openings().filter(has_line).last();
-    let start = on_its_line.or_else(|| openings().last())?;
-    let closings = || summary.match_indices(close).map(|(at, _)| at + close.len()).filter(|end| *end > start);
-    let end = closings().find(|end| on_its_line.is_none() || ends_line(*end)).or_else(|| closings().next())?;
-    Some((summary.get(..start)?, summary.get(end..)?))
+    let start = summary.get(..last_close)?.rfind(open)?;
+    let from_tag = summary.get(start..)?;
+    let behind = from_tag.get(from_tag.find(close)? + close.len()..)?;
+    Some((summary.get(..start)?, behind))
 }
 
 #[cfg(test)]
@@ -268,12 +255,8 @@ mod tests {
 
     #[test]
     fn tags_that_are_only_spoken_of_lose_nothing() {
-        let todo = "\n7. To do: strip `<all_user_messages>` and `</all_user_messages>` too\n8. Now";
-        check(&format!("<all_user_messages>\nx\n</all_user_messages>{todo}"), &format!("@{todo}"));
-        check(
-            "<all_user_messages>\n- mend </all_user_messages> in it\n- <all_user_messages> too\n</all_user_messages>\nend",
-            "@\nend",
-        );
+        let section = "<all_user_messages>\nx\n</all_user_messages>\n7. To do: strip ";
+        check(&format!("{section}<all_user_messages> and </all_user_messages> too"), &format!("{section}@ too"));
         // Of nested sections the inner one is replaced, and the rest is there.
         check(
             "<all_user_messages>\na\n<all_user_messages>\nb\n</all_user_messages>\nc\n</all_user_messages>\nend",

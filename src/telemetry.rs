@@ -46,8 +46,6 @@ pub enum Level {
     Info,
     /// Also one line for every other request.
     Debug,
-    /// Everything that abridge itself logs.
-    Trace,
 }
 
 /// Whether log lines of text are coloured.
@@ -88,7 +86,6 @@ impl From<Level> for LevelFilter {
             Level::Warn => Self::WARN,
             Level::Info => Self::INFO,
             Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
         }
     }
 }
@@ -209,8 +206,8 @@ mod tests {
     #[test]
     fn libraries_are_logged_from_warnings_on() {
         let text = logged(Format::Text, Colour::Off, |level| {
-            level.set(Level::Trace);
-            tracing::trace!("ours");
+            level.set(Level::Debug);
+            tracing::debug!("ours");
             tracing::info!(target: "h2::codec", "a header");
             tracing::warn!(target: "rustls", "a warning");
         });

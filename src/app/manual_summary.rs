@@ -1,5 +1,4 @@
-//! Summaries without a running proxy: the same engine and upstream client, for one body (`abridge summarize`) or for
-//! simulated sessions.
+//! Summaries without a running proxy (`abridge summarize`): the same engine and upstream client, for one body.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{TASK_DRAIN_TIMEOUT, build_live, runtime, store as of_app};
@@ -18,54 +16,13 @@ use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, Engine};
 use crate::events::Events;
-use crate::payload::{Caller, Keys};
-use crate::plan::SummaryJob;
 use crate::planner::SummaryTiming;
+use crate::proxy::Destination;
 use crate::proxy::second_try::Arm;
-use crate::proxy::{Destination, LiveConfig};
-use crate::summary::Summary;
 use crate::tasks::Tasks;
 
 /// The maximum time for threads that still count or read at the end.
 const THREAD_JOIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Makes the summaries of simulated sessions, and stores none of them.
-#[derive(Debug)]
-pub struct OfflineSummarizer {
-    runtime: Runtime,
-    engine: Engine,
-    live: LiveConfig,
-    budget: Budget,
-}
-
-impl OfflineSummarizer {
-    /// A summarizer that calls the upstream of the settings, or the model of `[summarize.model]`.
-    pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
-        let environment = Environment::read(&sources.variables, config)?;
-        let keys = Keys::well_known();
-        let live = build_live(config, &environment, config.address(), keys.clone(), None)?;
-        Ok(Self {
-            runtime: runtime(1)?,
-            engine: Engine::new(None, config.store.timeout.0, keys, Tasks::default(), Events::default()),
-            budget: Budget::new(config.server.max_buffered.as_usize()),
-            live,
-        })
-    }
-
-    /// Makes a summary; `None` if the call failed.
-    pub fn summarize(&self, job: SummaryJob) -> Option<Arc<Summary>> {
-        let Self { runtime, engine, live, budget } = self;
-        let rules = &live.destinations.default().usual.rules;
-        let origin = origin(live, &job.source.body, budget, engine.caller(None)).ok()?;
-        match runtime.block_on(engine.summarize(rules, job, origin)) {
-            Ok(summary) => summary,
-            Err(error) => {
-                tracing::warn!(%error, "a summary was not made");
-                None
-            }
-        }
-    }
-}
 
 /// Summarises a body now, as a proxy with these settings would.
 pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
@@ -85,9 +42,19 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     engine.summaries.read_index().await;
 
     let caller = engine.caller(None);
-    let budget = Budget::new(config.server.max_buffered.as_usize());
-    let origin = origin(&live, &body, &budget, caller)?;
-    let (dialect, origin) = (origin.dialect, || origin.clone());
+    let dialect = dialect::of_body(&body);
+    // No request of a client has caused it.
+    let origin = SummaryOrigin {
+        request_id: None,
+        caller,
+        dialect,
+        target: upstream.join(&Uri::from_static(dialect.path()))?,
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
+        upstream: upstream.clone(),
+        budget: Budget::new(config.server.max_buffered.as_usize()),
+        assignment: None,
+    };
+    let origin = || origin.clone();
     let asked = EditOptions::new(caller, upstream.name().as_str(), SummaryTiming::Now);
     let asked = EditOptions { origin: Some(&origin), ..asked };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
@@ -97,20 +64,4 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     }
     let outcome = edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize"));
     Ok((*edited, outcome))
-}
-
-/// The origin of a summary of a body that no client request has caused.
-fn origin(live: &LiveConfig, body: &[u8], budget: &Budget, caller: Caller) -> anyhow::Result<SummaryOrigin> {
-    let dialect = dialect::of_body(body);
-    let upstream = live.destinations.default().upstream.clone();
-    Ok(SummaryOrigin {
-        request_id: None,
-        caller,
-        dialect,
-        target: upstream.join(&Uri::from_static(dialect.path()))?,
-        headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        upstream,
-        budget: budget.clone(),
-        assignment: None,
-    })
 }

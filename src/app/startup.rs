@@ -1,4 +1,4 @@
-//! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
+//! Output at startup: at most seven lines for people; with `[[upstreams]]` one more that names them, and one more for each.
 //! The first line, with the address, is the one that scripts wait for.
 
 use std::io::{self, Write};
@@ -9,16 +9,12 @@ use tokio_util::sync::DropGuard;
 use super::Running;
 use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
-use crate::edit::clear_tool_results::AtLeast;
-use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
 use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::tasks::Tasks;
-use crate::telemetry::{Colour, Format, Level};
-use crate::tokens::models;
-use crate::units::grouped;
+use crate::telemetry::{Format, Level};
 use crate::upstream::probe::Probe;
 use crate::upstream::{Settings, Upstream, routes};
 
@@ -29,16 +25,16 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StartupOutput {
     /// Lines on standard error.
-    Lines(Colour),
+    Lines,
     /// Log events: the log is JSON for a collector, or its level hides information.
     Log,
 }
 
 impl StartupOutput {
     /// The output that fits the log settings.
-    pub(super) fn of(config: &Config, colour: Colour) -> Self {
+    pub(super) fn of(config: &Config) -> Self {
         let is_quiet = matches!(config.log.level, Level::Error | Level::Warn);
-        if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines(colour) }
+        if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines }
     }
 }
 
@@ -70,19 +66,18 @@ pub(super) fn report_settings(
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
     let originals = running.proxy.engine.store_notice().unwrap_or_else(|| describe_storage(config, environment));
-    let StartupOutput::Lines(colour) = output else {
+    if let StartupOutput::Log = output {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
         return tracing::info!(upstream = %chat_url(config), upstreams, edits, originals, dry_run = config.dry_run, "serving");
-    };
+    }
     let mut lines = vec![("upstream", chat_url(config))];
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
     lines.push(("edits", describe_edits(config)));
     lines.push(("originals", originals));
-    lines.push(("windows", describe_windows(config)));
     lines.extend(running.address.as_ref().map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
-    write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
+    write_stderr(lines.iter().map(|(label, text)| format_line(label, text)).collect::<String>());
 }
 
 /// Spawns a task for each upstream that probes it and reports the result. They stop when the returned guards are dropped.
@@ -105,10 +100,8 @@ async fn probe(upstream: Upstream, settings: Settings, output: StartupOutput) {
     let (seen, name) = (probed.outcome.describe(&probed.url, &upstream), upstream.name());
     let fix = probed.outcome.advice(&settings, name);
     match (output, fix) {
-        (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
-        (StartupOutput::Lines(colour), Some(fix)) => {
-            write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
-        }
+        (StartupOutput::Lines, None) => write_stderr(format_line("reachable", &seen)),
+        (StartupOutput::Lines, Some(fix)) => write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"))),
         (StartupOutput::Log, None) => tracing::info!(upstream = %name, seen, "the upstream is reachable"),
         (StartupOutput::Log, Some(fix)) => tracing::warn!(upstream = %name, seen, fix, "the upstream is not well"),
     }
@@ -153,58 +146,22 @@ fn page_url(url: &str, token: Option<&Secret>) -> String {
     format!("{url}/abridge/{token}")
 }
 
-/// The edits of the policy, and when each one acts.
+/// The edits of the policy, and whom summaries are asked of.
 fn describe_edits(config: &Config) -> String {
-    let mut edits = Vec::new();
-    for edit in &config.policy.edits {
-        edits.push(match edit {
-            EditName::PatchToolCalls => "patch dangling tool calls".to_owned(),
-            EditName::FilterToolCalls => match config.filter_tool_calls.max_tool_calls {
-                Some(most) => format!("leave out all but the last {} tool calls", grouped(most)),
-                None => continue,
-            },
-            EditName::TruncateToolResults => {
-                format!("cut results over {} bytes", grouped(config.truncate_tool_results.max_bytes))
-            }
-            EditName::ClearToolResults => {
-                let settings = &config.clear_tool_results;
-                let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
-                format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
-            }
-            EditName::DeduplicateToolResults => "point to repeated lines".to_owned(),
-            EditName::RequestPromptCache => "ask for prompt caches".to_owned(),
-            EditName::Summarize => {
-                let calls = match &config.summarize.model {
-                    _ if config.dry_run => String::new(),
-                    None => ", which makes calls to the upstream, with the client's key".to_owned(),
-                    Some(model) => format!(
-                        ", which makes calls to {} at {}, with the key of summarize.model",
-                        model.model, model.base_url
-                    ),
-                };
-                format!("summarise from {}{calls}", describe_trigger(&config.summarize.trigger, config.summarize.when))
-            }
-        });
+    let edits = &config.policy.edits;
+    let names = edits.iter().map(<&str>::from).collect::<Vec<_>>().join(", ");
+    if edits.is_empty() {
+        return "none: every request is forwarded unedited".to_owned();
     }
-    match (edits.is_empty(), config.dry_run) {
-        (true, _) => "none: every request is forwarded unedited".to_owned(),
-        (false, true) => format!("none, this is a dry run; it would {}", edits.join("; ")),
-        (false, false) => edits.join("; "),
+    if config.dry_run {
+        return format!("none, this is a dry run; it would {names}");
     }
-}
-
-fn describe_trigger(trigger: &Trigger, when: Moment) -> String {
-    let either: Vec<_> = trigger.0.iter().map(describe_condition).collect();
-    let sooner = if when == Moment::Turn { ", sooner where a user's turn begins" } else { "" };
-    format!("{} on{sooner}", either.join(" or "))
-}
-
-fn describe_condition(condition: &Condition) -> String {
-    let tokens = condition.tokens.map(|n| format!("{} tokens", grouped(n)));
-    let messages = condition.messages.map(|n| format!("{} messages", grouped(n)));
-    let part = condition.fraction.map(|part| format!("{} % of the window", part.of(100)));
-    let all: Vec<_> = [tokens, messages, part].into_iter().flatten().collect();
-    all.join(" and ") + if condition.without_window { " where the window is unknown" } else { "" }
+    let calls = match &config.summarize.model {
+        _ if !edits.contains(&EditName::Summarize) => String::new(),
+        None => "; summarize makes calls to the upstream, with the client's key".to_owned(),
+        Some(model) => format!("; summarize makes calls to {} at {}, with its own key", model.model, model.base_url),
+    };
+    names + &calls
 }
 
 /// Where the originals are stored, and for how long.
@@ -221,14 +178,6 @@ fn describe_storage(config: &Config, environment: &Environment) -> String {
     format!("kept in {place} for {keep_for} after their last use, {most} at most{shared}; read {read}")
 }
 
-/// The context windows that are known before the first request.
-fn describe_windows(config: &Config) -> String {
-    let known = |model: &models::Settings| Some(format!("{} = {}, ", model.pattern, grouped(model.context_window?)));
-    let known: String = config.models.iter().filter_map(known).collect();
-    let others = if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" };
-    format!("{known}well-known models by name{others}")
-}
-
 // === formatting and output ===
 
 fn listen_url(address: &Address, tls: bool) -> String {
@@ -238,14 +187,11 @@ fn listen_url(address: &Address, tls: bool) -> String {
     }
 }
 
-fn format_line(label: &str, text: &str, colour: Colour) -> String {
+fn format_line(label: &str, text: &str) -> String {
     // Some lines contain text from a server: control characters are replaced, so that none ends a line or controls the
     // terminal.
     let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    match colour {
-        Colour::On => format!("abridge: \u{1b}[1m{label}\u{1b}[0m: {text}\n"),
-        Colour::Off => format!("abridge: {label}: {text}\n"),
-    }
+    format!("abridge: {label}: {text}\n")
 }
 
 fn write_stderr(lines: impl AsRef<[u8]>) {
@@ -258,29 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn describes_a_trigger_with_units_and_joining_words() {
-        let tokens = Condition { messages: Some(8), ..Condition::tokens(160_000) };
-        let part = Condition::fraction(0.8);
-        let trigger = Trigger(vec![tokens, part]);
-        let told = describe_trigger(&trigger, Moment::Any);
-        assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window on");
-        assert!(describe_trigger(&trigger, Moment::Turn).ends_with(" on, sooner where a user's turn begins"));
-    }
-
-    #[test]
-    fn by_default_results_are_cleared_sooner_where_a_turn_begins_and_if_that_pays() {
-        let expected = "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays;";
-        assert!(describe_edits(&Config::default()).contains(expected));
-        let mut fixed = Config::default();
-        fixed.clear_tool_results.when = Some(Moment::Any);
-        assert!(describe_edits(&fixed).contains("clear old results from 80,000 tokens or 50 % of the window on;"));
-    }
-
-    #[test]
     fn control_characters_in_a_line_are_replaced() {
-        assert_eq!(
-            format_line("reachable", "a\nb\u{1b}[31m", Colour::Off),
-            "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n"
-        );
+        assert_eq!(format_line("reachable", "a\nb\u{1b}[31m"), "abridge: reachable: a\u{fffd}b\u{fffd}[31m\n");
     }
 }

@@ -27,13 +27,11 @@ use crate::config::{Config, Sources};
 use crate::demo;
 use crate::dialect;
 use crate::payload::Keys;
-use crate::plan::SummaryJob;
 use crate::proxy::NO_EDITS;
 use crate::simulate::judge::Arrival;
 use crate::simulate::{
-    Conditions, Judged, Page, PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection, sessions,
+    Conditions, Judged, Page, PolicyUnderTest, Price, Prices, Simulation, TranscriptSelection, sessions,
 };
-use crate::summary::Summary;
 use crate::tokens::{models, prices};
 
 /// The name of the policy in the present settings.
@@ -74,7 +72,7 @@ pub struct Args {
     /// Count every prompt cache as one of five minutes, also where a session asked for an hour
     #[arg(long)]
     five_minute_caches: bool,
-    /// The length of the text that replaces a summary, in tokens; with --upstream, the upstream makes the summaries
+    /// The length of the text that replaces a summary, in tokens
     #[arg(long, value_name = "TOKENS", default_value = "1500")]
     summary_tokens: usize,
     /// Count faults with the results of another session as well, which shows how many are chance
@@ -88,13 +86,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the simulation and prints it. With `--upstream`, `summarizer` makes the summaries.
-pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
-    args: Args,
-    sources: &Sources,
-    config: &Config,
-    summarizer: impl FnOnce() -> anyhow::Result<D>,
-) -> anyhow::Result<Exit> {
+/// Runs the simulation and prints it.
+pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     // A window for every model, which overrides all other sources.
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
@@ -144,17 +137,13 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         cache_read: args.cache_read.unwrap_or(cache_read),
         cache_write: args.cache_write.unwrap_or(cache_write),
     };
-    let summarizer = sources.flags.has_default_upstream().then(summarizer).transpose()?;
-    let summary_source = match &summarizer {
-        Some(summarizer) => SummarySource::Model(summarizer),
-        None => SummarySource::StandIn(args.summary_tokens),
-    };
     let bar = progress_bar(args.json);
     let show = |played: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(played as u64);
     };
-    let conditions = Conditions { prices, summary_source, placebo: args.placebo, progress: Some(&show) };
+    let Args { summary_tokens, placebo, .. } = args;
+    let conditions = Conditions { prices, summary_tokens, placebo, progress: Some(&show) };
     let simulation = Simulation::run(&selection, &candidates, &conditions);
     bar.finish_and_clear();
     if let Some(file) = &args.html {

@@ -54,9 +54,6 @@ const USUAL_TRIGGER: usize = 160_000;
 /// The most bytes of a list of names that a summary leaves out; of a short conversation, an eighth, at four bytes a token.
 const MAX_NAMES_BYTES: usize = 2048;
 
-/// Of the name of a field so many bytes are kept.
-const MAX_NAME: usize = 64;
-
 /// The edit.
 #[derive(Debug)]
 pub struct Summarize {
@@ -273,14 +270,11 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
     let message = |index: usize| {
         let element = conversation.elements.get(index);
         let span = element.map(|element| element.span).unwrap_or_default();
-        let value = |pieces: Vec<&[u8]>| {
-            pieces.into_iter().fold(Fingerprint::default(), |known, piece| known.then(Fingerprint::of(piece)))
-        };
-        let name = |name: &str| name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into();
-        let fields = dialect.fields(span.of(body)).into_iter().map(|field| (name(field.name), value(field.value)));
+        let pieces = dialect.canonical(span.of(body)).into_iter();
+        let print = pieces.fold(Fingerprint::default(), |known, piece| known.then(Fingerprint::of(piece)));
         let units = element.filter(|_| !is_folded(index)).into_iter().flat_map(|of| UnitIndex::each(&of.units));
         let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit.next())).sum();
-        OutlinedMessage { fields: fields.collect(), tokens }
+        OutlinedMessage { print, tokens }
     };
     let n_elements = conversation.elements.len();
     Outline { scope, first: covers.start, n_elements, n_summarised, messages: covers.map(message).collect() }

@@ -62,9 +62,6 @@ pub enum PersistError {
     /// They could not be written to `recall.export_dir`.
     #[error("the payloads could not be written to recall.export_dir")]
     Export(#[source] Arc<io::Error>),
-    /// The runtime no longer runs blocking tasks because the process is shutting down.
-    #[error("the payloads were not stored, because abridge is shutting down")]
-    ShuttingDown,
 }
 
 // === impl Disks ===
@@ -106,7 +103,7 @@ impl Disks {
         self.export.check()?;
         let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
         let written = self.export.call(exporting).await?;
-        written.map_err(|_| PersistError::ShuttingDown)?.map_err(|error| PersistError::Export(Arc::new(error)))
+        written.map_err(io::Error::other).flatten().map_err(|error| PersistError::Export(Arc::new(error)))
     }
 }
 

@@ -78,11 +78,6 @@ pub fn sweep(dir: &Path, settings: &Settings, now: Time) -> io::Result<SweepResu
     files.sort_unstable_by_key(|(path, metadata)| (last_use(metadata), path.clone()));
     let mut left: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();
     let mut swept = SweepResult::default();
-    for (path, _) in files.iter().filter(|(_, metadata)| last_use(metadata) > now) {
-        // The time was noted before the clock was set back; without this, the file would stay until the clock reaches
-        // it again. The file may be gone.
-        let _noted = note_use(path, now);
-    }
     for (path, metadata) in files {
         let unused = now.since(last_use(&metadata));
         let aged = unused > settings.keep_for.0;
@@ -230,22 +225,6 @@ mod tests {
         let none = Settings { max_bytes: ByteSize(0), ..settings };
         assert_eq!(sweep(dir, &none, Time(1000 * DAY + 160)).unwrap().crowded_out, 1);
         assert_eq!(names(dir), [name(4), name(5)]);
-    }
-
-    #[test]
-    fn files_with_a_future_time_expire_after_the_clock_was_set_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path();
-        // The files are written with the real clock, which is later than the test's clock below.
-        for n in 1..=3 {
-            write_all(dir, &[payload(n, 1000)], Time(0)).unwrap();
-        }
-        let settings = Settings { max_bytes: ByteSize(2000), ..Settings::default() };
-        assert_eq!(sweep(dir, &settings, Time(1000 * DAY)).unwrap(), SweepResult::default(), "it may be in use");
-        assert_eq!(sweep(dir, &settings, Time(1000 * DAY + 60)).unwrap().crowded_out, 1);
-        write_all(dir, &[payload(3, 1000)], Time(1006 * DAY)).unwrap();
-        assert_eq!(sweep(dir, &settings, Time(1008 * DAY)).unwrap().aged, 1);
-        assert_eq!(names(dir), [name(3)]);
     }
 
     #[test]

@@ -6,9 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::disks::{BreakerError, PersistError};
-use crate::store::StoreError;
-use crate::units::Period;
+use super::disks::PersistError;
 
 /// A summary that is being made.
 #[derive(Debug)]
@@ -35,15 +33,9 @@ pub enum SummaryError {
     /// No model produced it; the last error as text.
     #[error("{0}")]
     Failed(Arc<str>),
-    /// The store refused it.
-    #[error("it could not be stored")]
-    NotStored(#[source] StoreError),
-    /// The store or the export directory has not answered within this time.
-    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
-    BreakerOpen(Duration),
-    /// Its transcript could not be written to `recall.export_dir`.
-    #[error("its transcript could not be written to recall.export_dir")]
-    NotExported(#[source] Arc<std::io::Error>),
+    /// It, or its transcript, could not be stored.
+    #[error(transparent)]
+    NotStored(#[from] PersistError),
     /// Too many summaries are being made, or their input exceeds the memory budget.
     #[error("too many summaries are being made")]
     Busy,
@@ -84,18 +76,5 @@ impl Flight {
     /// Gives all waiters the result.
     pub(super) fn end(&self, result: Result<(), SummaryError>) {
         self.ended.send_replace(Some(result));
-    }
-}
-
-impl From<PersistError> for SummaryError {
-    fn from(error: PersistError) -> Self {
-        match error {
-            PersistError::Store(error) => Self::NotStored(error),
-            PersistError::Breaker(BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) => {
-                Self::BreakerOpen(timeout)
-            }
-            PersistError::Export(error) => Self::NotExported(error),
-            PersistError::ShuttingDown => Self::ShuttingDown,
-        }
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
@@ -17,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::EngineConfig;
 use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
-use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
+use crate::handler::{Answer, AnswerIndex, AskedText, HandlerAsk};
 use crate::held::Held;
 use crate::payload::cache::By;
 use crate::payload::{ChainKey, PayloadKey, Place};
@@ -84,36 +83,12 @@ struct PostedAnswer {
     answer: Answer,
 }
 
-/// Why the answer is missing.
-#[derive(Debug, thiserror::Error)]
-enum AskError {
-    /// The handler is not there any more.
-    #[error("the settings have no such handler")]
-    Unknown,
-    /// It has not answered an earlier question in time.
-    #[error("it has not answered in time a short time ago")]
-    Resting,
-    /// It did not answer in time.
-    #[error("it did not answer in time")]
-    TimedOut,
-    /// There is no connection to it, or it broke off.
-    #[error("no connection to it, or it broke off")]
-    Connection,
-    /// It answered with an error.
-    #[error("it answered {0}")]
-    Status(StatusCode),
-    /// Its answer is too long.
-    #[error("its answer has more than {0} bytes")]
-    TooLong(usize),
-    /// It answered something else.
-    #[error("its answer is not the JSON that docs/handlers.md describes")]
-    NotAnAnswer,
-    /// It answered another question.
-    #[error("its answer has another id than the question")]
-    OtherId,
-    /// Its text cannot be used.
-    #[error(transparent)]
-    Fault(#[from] AnswerFault),
+/// Why the answer is missing: in a sentence, and in a word for labels.
+#[derive(Debug, derive_more::Display)]
+#[display("{why}")]
+struct AskError {
+    why: String,
+    outcome: &'static str,
 }
 
 /// The version of the questions and answers.
@@ -173,7 +148,7 @@ impl Answers {
     pub(super) async fn ask(&self, config: &EngineConfig, ask: &HandlerAsk, deadline: Instant) -> Answer {
         let asked = match config.handlers.get(&ask.handler) {
             Some(client) => self.call(config, client, ask, deadline).await,
-            None => Err(AskError::Unknown),
+            None => Err(AskError::new("failed", "the settings have no such handler")),
         };
         self.count(ask, &asked);
         asked.unwrap_or(Answer::Failed)
@@ -201,19 +176,25 @@ impl Answers {
         deadline: Instant,
     ) -> Result<Answer, AskError> {
         if self.state.with(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
-            return Err(AskError::Resting);
+            return Err(AskError::new("skipped", "it has not answered in time a short time ago"));
         }
-        let _place = timeout_at(deadline, client.places.acquire()).await.map_err(|_| AskError::TimedOut)?;
+        let timed_out = || AskError::new("timeout", "it did not answer in time");
+        let _place = timeout_at(deadline, client.places.acquire()).await.map_err(|_| timed_out())?;
         let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask), ask.most_bytes)).await else {
             self.state.with(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
-            return Err(AskError::TimedOut);
+            return Err(timed_out());
         };
-        let PostedAnswer { id, answer } = serde_json::from_slice(&posted?).map_err(|_| AskError::NotAnAnswer)?;
+        let unknown = |_| AskError::new("refused", "its answer is not the JSON that docs/handlers.md describes");
+        let PostedAnswer { id, answer } = serde_json::from_slice(&posted?).map_err(unknown)?;
         if id != ask.key {
-            return Err(AskError::OtherId);
+            return Err(AskError::new("refused", "its answer has another id than the question"));
         }
         if let Answer::Replace { text } = &answer {
-            config.planner.policy.check_answer(ask, text)?;
+            config
+                .planner
+                .policy
+                .check_answer(ask, text)
+                .map_err(|fault| AskError::new("refused", fault.to_string()))?;
         }
         Ok(answer)
     }
@@ -224,7 +205,14 @@ impl Answers {
     }
 
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
-        let outcome = outcome(asked);
+        // One word, for labels.
+        let outcome = match asked {
+            Ok(Answer::Replace { .. }) => "replace",
+            Ok(Answer::Leave) => "leave",
+            Ok(Answer::Default) => "default",
+            Ok(Answer::Failed) => "failed",
+            Err(error) => error.outcome,
+        };
         let name = &ask.handler;
         let begins = self.state.with(|state| {
             *state.calls.entry((name.clone(), outcome)).or_default() += 1;
@@ -250,17 +238,9 @@ fn read_stored(stored: &Bytes) -> Option<Arc<Answer>> {
     serde_json::from_slice(stored).ok().map(Arc::new)
 }
 
-/// The outcome of a call as one word, for labels.
-fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
-    match asked {
-        Ok(Answer::Replace { .. }) => "replace",
-        Ok(Answer::Leave) => "leave",
-        Ok(Answer::Default) => "default",
-        Ok(Answer::Failed)
-        | Err(AskError::Unknown | AskError::Connection | AskError::Status(_) | AskError::TooLong(_)) => "failed",
-        Err(AskError::Resting) => "skipped",
-        Err(AskError::TimedOut) => "timeout",
-        Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",
+impl AskError {
+    fn new(outcome: &'static str, why: impl Into<String>) -> Self {
+        Self { why: why.into(), outcome }
     }
 }
 

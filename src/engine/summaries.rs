@@ -393,17 +393,13 @@ impl RecentSummaries {
     /// Remembers what a summary was made from.
     pub(super) fn note(&self, outline: Outline) {
         let new = (IndexedOutline::new(outline), false);
-        let mut left = MAX_MESSAGES;
-        let fits = |(made, _): &(IndexedOutline, bool)| {
-            let n_messages = made.outline.messages.len();
-            let fits = n_messages <= left;
-            left = left.saturating_sub(n_messages);
-            fits
-        };
+        let n_messages = |(made, _): &(IndexedOutline, bool)| made.outline.messages.len();
         self.made.with(|recent| {
             recent.push_front(new);
-            let n_kept = recent.iter().take(MAX_RECENT).map(fits).take_while(|fits| *fits).count();
-            recent.truncate(n_kept);
+            recent.truncate(MAX_RECENT);
+            while recent.iter().map(n_messages).sum::<usize>() > MAX_MESSAGES {
+                recent.pop_back();
+            }
         });
     }
 
@@ -417,8 +413,7 @@ impl RecentSummaries {
         let Some((changed, is_logged)) = found else { return false };
         if !is_logged {
             tracing::warn!(
-                index = changed.message,
-                field = changed.field.as_deref(),
+                index = changed,
                 "no summary is made: the client has changed a message that the last one stands for, and little else is new"
             );
         }

@@ -4,12 +4,9 @@
 //! `summarize.timeout`, and then go on without it. No call begins after that time, but an answer that keeps coming is read to
 //! its end, for later requests. After a failure, no summary is tried again for `summarize.cooldown`.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -65,10 +62,7 @@ pub struct Summarizer {
     tasks: Tasks,
     events: Events,
     permits: Semaphore,
-    // Models that refuse requests in other forms than the plain one, by host and name.
-    plain_only: Cache<String, ()>,
     counts: Held<SummaryCounts>,
-    jitter: RandomState,
     ledger: Ledger,
 }
 
@@ -95,12 +89,6 @@ pub struct SummaryCounts {
 /// How many summaries are made at a time.
 const MAX_CONCURRENT: usize = 16;
 
-/// How many models that take plain requests alone are remembered.
-const MAX_PLAIN_ONLY: usize = 256;
-
-/// The first pause between two attempts, and the longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-
 // === impl Summarizer ===
 
 impl Summarizer {
@@ -118,9 +106,7 @@ impl Summarizer {
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
-            plain_only: Cache::new(MAX_PLAIN_ONLY),
             counts: Held::default(),
-            jitter: RandomState::new(),
             ledger,
         }
     }
@@ -169,13 +155,5 @@ impl Summarizer {
         let (began, calls) = (Instant::now(), Held::default());
         let task = SummaryTask { summarizer, config, job, origin, flight, began, calls };
         self.tasks.spawn(task.run(leader));
-    }
-
-    /// How long to wait before the `n`th retry: twice as long each time, plus up to half of that as jitter.
-    fn backoff(&self, n: u32) -> Duration {
-        let (first, longest) = BACKOFF;
-        let pause = first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest);
-        let dice = self.jitter.hash_one((n, self.counts().calls)) % 1000;
-        pause + pause * u32::try_from(dice).unwrap_or_default() / 2000
     }
 }

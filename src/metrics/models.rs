@@ -6,7 +6,7 @@ use std::time::Duration;
 use smart_default::SmartDefault;
 
 use super::exposition::{Exposition, Labels, labels};
-use super::histogram::{Histogram, answer_times, token_counts};
+use super::{Histogram, answer_times, token_counts};
 
 /// How many models have their own label; later ones count as [`OTHER`].
 pub(super) const MAX_MODELS: usize = 50;

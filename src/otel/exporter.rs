@@ -33,10 +33,7 @@ use crate::upstream::{self, Upstream};
 
 /// Sends traces and metrics. Clones are one exporter.
 #[derive(Clone, Debug)]
-pub struct Exporter(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub struct Exporter {
     tracer: SdkTracer,
     instruments: Instruments,
     traces: SdkTracerProvider,
@@ -74,7 +71,7 @@ impl Exporter {
             .build();
         let metrics = SdkMeterProvider::builder().with_resource(resource).with_periodic_exporter(numbers).build();
         let instruments = Instruments::new(&metrics.meter("abridge"));
-        Ok(Some(Self(Arc::new(Inner { tracer: traces.tracer("abridge"), instruments, traces, metrics }))))
+        Ok(Some(Self { tracer: traces.tracer("abridge"), instruments, traces, metrics }))
     }
 
     /// Begins the trace of a request that came when it `began` and is sent now, and names it in the request's header.
@@ -82,8 +79,8 @@ impl Exporter {
         let propagator = TraceContextPropagator::new();
         let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = |name: String, kind, began: SystemTime, parent: &Context| {
-            let builder = self.0.tracer.span_builder(name).with_kind(kind).with_start_time(began);
-            parent.with_span(builder.start_with_context(&self.0.tracer, parent))
+            let builder = self.tracer.span_builder(name).with_kind(kind).with_start_time(began);
+            parent.with_span(builder.start_with_context(&self.tracer, parent))
         };
         let request = span(format!("POST {path}"), SpanKind::Server, began, &client);
         let upstream = span("chat".to_owned(), SpanKind::Client, sent, &request);
@@ -96,7 +93,7 @@ impl Exporter {
 
     /// Sends what has not been sent; it waits, and must not be called on the server's thread.
     pub fn shutdown(&self) {
-        for (what, ended) in [("traces", self.0.traces.shutdown()), ("metrics", self.0.metrics.shutdown())] {
+        for (what, ended) in [("traces", self.traces.shutdown()), ("metrics", self.metrics.shutdown())] {
             if let Err(error) = ended {
                 tracing::warn!(%error, "the last {what} were not sent to otel.endpoint");
             }
@@ -154,7 +151,7 @@ impl CollectorClient {
 // === the metrics ===
 
 /// What requests are measured with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Instruments {
     tokens: Histogram<u64>,
     duration: Histogram<f64>,
@@ -231,7 +228,7 @@ impl RequestTrace {
             KeyValue::new("gen_ai.request.model", model.clone()),
         ];
         named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));
-        let Inner { tracer, instruments, .. } = &*self.exporter.0;
+        let Exporter { tracer, instruments, .. } = &self.exporter;
         instruments.record(entry, at.duration_since(self.sent).unwrap_or_default(), &named);
 
         if !self.request.span().is_recording() {
@@ -290,7 +287,6 @@ fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
         ("abridge.offloaded_bytes", Some(entry.offloaded_bytes)),
     ];
     let each = entry.edits.iter().map(|(edit, n)| KeyValue::new(format!("abridge.edits.{edit}"), number(*n as u64)));
-    let each: Vec<_> = each.collect();
     let share = entry.prefix_kept.map(|share| KeyValue::new("abridge.prefix_kept", share));
     let texts = texts.into_iter().map(|(name, text)| KeyValue::new(name, text));
     texts.chain(numbers(counts)).chain(each).chain(share)

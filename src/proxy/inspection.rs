@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::CONTENT_ENCODING;
 use http::request::Parts;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -162,12 +161,10 @@ pub(super) fn sent_request(
         not_stored: was_planned && edited.error.is_some(),
         ..PlanInputs::default()
     };
-    let encoding = parts.headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok());
     SentRequest {
         target: parts.uri.clone(),
         request,
         rewritten: edited.changed().then(|| edited.body.clone()),
-        request_encoding: encoding.map(str::to_owned),
         dry_run,
         inputs,
         summary: edited.basis.summary.clone(),

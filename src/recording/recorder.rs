@@ -30,7 +30,6 @@ pub struct Recorder {
     dir: Arc<Path>,
     /// The address at which clients reach abridge.
     pub address: Option<String>,
-    keys: Keys,
     // Shared by all unfinished recordings.
     held: Budget,
     max_response: usize,
@@ -45,8 +44,6 @@ pub struct SentRequest {
     pub request: Bytes,
     /// The body that goes upstream, in pieces; `None` if it is the same.
     pub rewritten: Option<Vec<Bytes>>,
-    /// The `content-encoding` that the request came with.
-    pub request_encoding: Option<String>,
     /// Whether the original goes upstream although it would have been edited.
     pub dry_run: bool,
     /// The inputs of planning, without the address and the handles, which the recorder adds.
@@ -77,8 +74,7 @@ impl Recorder {
     pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         private_folder().recursive(true).create(&dir)?;
-        let (keys, held) = (Keys::well_known(), Budget::new(MAX_HELD));
-        Ok(Self { dir: dir.into(), address: None, keys, held, max_response: MAX_RESPONSE })
+        Ok(Self { dir: dir.into(), address: None, held: Budget::new(MAX_HELD), max_response: MAX_RESPONSE })
     }
 
     /// Begins to record an exchange into the folder `name`: the request's id. `None` if the request does not fit into the
@@ -87,7 +83,6 @@ impl Recorder {
         let held = self.held.lease(sent.request.len())?;
         let meta = Meta {
             path: recorded_path(&sent.target),
-            request_encoding: sent.request_encoding.take(),
             dry_run: sent.dry_run,
             abridge: Some(env!("CARGO_PKG_VERSION").to_owned()),
             inputs: Some(PlanInputs { address: self.address.clone(), ..std::mem::take(&mut sent.inputs) }),
@@ -127,7 +122,7 @@ impl Recording {
     pub fn finish(mut self, ended: ResponseEnd) -> io::Result<PathBuf> {
         self.meta.ended = ended;
         if let Some(inputs) = &mut self.meta.inputs {
-            let (keys, SentRequest { offloads, answers, .. }) = (&self.recorder.keys, &self.sent);
+            let (keys, SentRequest { offloads, answers, .. }) = (Keys::well_known(), &self.sent);
             let name = |effect: &OffloadedPayload| keys.payload(keys.anonymous(), &effect.payload.bytes());
             inputs.handles = offloads.iter().map(|effect| (name(effect), effect.key)).collect();
             let replayed = Keys::recorded(inputs.handles.clone());

@@ -98,7 +98,6 @@ fn rates_of(step: &Step, rates: &KnownRates) -> Option<Rates> {
 impl<'a> Bill<'a> {
     /// Of a segment of which nothing is sent yet.
     pub(super) fn new(segment: &'a Transcript, measure: Measure<'a>) -> Self {
-        let summary_tokens = measure.conditions.summary_source.stand_in().unwrap_or_default();
         // Where nothing is written to a cache, no mark of the client's asks for one.
         let is_written = segment.steps.iter().any(|step| step.usage.is_some_and(|usage| usage.written > 0));
         let after = measure.keep_alive.filter(|_| is_written);
@@ -106,7 +105,7 @@ impl<'a> Bill<'a> {
             segment,
             unedited: measure.counted,
             rates: &measure.planner.rates,
-            summary_tokens,
+            summary_tokens: measure.conditions.summary_tokens,
             calls: after.map(|after| CacheCalls::new(after, segment.has_hour_marks())),
             dollars: Nanodollars::default(),
             kept: KeptCaches::default(),
@@ -195,8 +194,7 @@ fn input_of(usage: Usage, was: Counted, sent: Counted) -> [u64; 2] {
 
 /// `number` times `part` of `whole`.
 fn scale(number: u64, part: usize, whole: usize) -> u64 {
-    let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    prorated(number, wide(part), wide(whole))
+    prorated(number, part as u64, whole as u64)
 }
 
 #[cfg(test)]

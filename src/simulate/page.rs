@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::regret::{Fault, Missed, PieceKind};
-use super::{PolicyTotal, Simulation, TranscriptResult};
+use super::{PolicyResult, Simulation, TranscriptResult};
 use crate::template::{fill, section};
 use crate::units::grouped;
 
@@ -14,9 +14,6 @@ pub struct Page<'a>(pub &'a Simulation);
 /// The most transcripts that are drawn, and the most faults that are listed.
 const MAX_DRAWN: usize = 12;
 const MAX_LISTED: usize = 300;
-
-/// The most points of a line; of more requests, the largest of some neighbours is drawn.
-const MAX_POINTS: usize = 400;
 
 /// The size of a drawing, and of its margin on the left and below, in its own units.
 const WIDTH: f64 = 720.0;
@@ -47,7 +44,7 @@ impl Display for Page<'_> {
         let Simulation { verdict, prices, transcripts, totals, .. } = self.0;
         let verdict = verdict.as_ref().map(|verdict| part("verdict", &[("verdict", &html(&verdict.to_string()))]));
         let key =
-            |(n, total): (_, &PolicyTotal)| part("key", &[("colour", &colour(n)), ("policy", &html(&total.policy))]);
+            |(n, total): (_, &PolicyResult)| part("key", &[("colour", &colour(n)), ("policy", &html(&total.policy))]);
         let runs = || transcripts.iter().flat_map(|played| played.runs.iter().map(move |run| (played, run)));
         let faults =
             || runs().flat_map(|(played, run)| run.outcome.regret.list.iter().map(move |fault| (played, run, fault)));
@@ -84,15 +81,9 @@ impl Page<'_> {
         let (low, high) = (costs().fold(100.0, f64::min), costs().fold(100.0, f64::max));
         let across = Axis { low: (low - 5.0).max(0.0), high: high + 5.0 };
         let up = Axis { low: 0.0, high: points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.1 };
-        // Another point that costs no more, has no more faults, and is not the same.
-        let is_beaten =
-            |point: (f64, f64)| points.iter().any(|other| other.0 <= point.0 && other.1 <= point.1 && *other != point);
-        let mut front: Vec<_> = points.iter().filter(|point| !is_beaten(**point)).collect();
-        front.sort_by(|a, b| a.0.total_cmp(&b.0));
         let ends = [(across.low, "start"), (across.high, "end")];
         let ends = ends.map(|(x, anchor)| label(across.x(x), BELOW, anchor, &format!("cost {x:.0} %")));
-        let front = polyline("front", front.iter().map(|point| (across.x(point.0), up.y(point.1))));
-        let points = points.iter().zip(&self.0.totals).enumerate().map(|(n, (point, PolicyTotal { policy, .. }))| {
+        let points = points.iter().zip(&self.0.totals).enumerate().map(|(n, (point, PolicyResult { policy, .. }))| {
             let (x, y) = (across.x(point.0), up.y(point.1));
             let place: [(&str, &dyn Display); 2] = [("x", &format_args!("{x:.1}")), ("y", &format_args!("{y:.1}"))];
             let [cost, faults] = [format!("{:.1}", point.0), format!("{:.2}", point.1)];
@@ -101,12 +92,12 @@ impl Page<'_> {
             let (at, anchor) = if x > WIDTH * 0.8 { (x - 7.0, "end") } else { (x + 7.0, "start") };
             part("point", &[&place[..], &values].concat()) + &label(at, y - 5.0, anchor, policy)
         });
-        let shapes: String = ends.into_iter().chain([front]).chain(points).collect();
+        let shapes: String = ends.into_iter().chain(points).collect();
         drawing("Faults by cost", &format!("{:.2} faults in 100 requests", up.high), &shapes)
     }
 
     /// A policy in the table.
-    fn row(&self, n: usize, total: &PolicyTotal) -> String {
+    fn row(&self, n: usize, total: &PolicyResult) -> String {
         let regret = &total.outcome.regret;
         let noise = regret.placebo.map(|noise| format!("{:.2}", regret.per_100(noise)));
         let dollars = self.0.verdict.as_ref().map(|_| total.outcome.dollars.to_string());
@@ -132,11 +123,10 @@ fn lines_of(played: &TranscriptResult) -> String {
     let n_requests = played.runs.iter().map(|run| run.outcome.tokens.len()).max().unwrap_or_default();
     let most = played.runs.iter().flat_map(|run| &run.outcome.tokens).max().copied().unwrap_or_default();
     let (across, up) = (Axis { low: 0.0, high: float(n_requests) }, Axis { low: 0.0, high: float(most) });
-    let width = n_requests.div_ceil(MAX_POINTS).max(1);
     let last = label(WIDTH, BELOW, "end", &format!("request {}", grouped(n_requests)));
     let lines = played.runs.iter().enumerate().map(|(n, run)| {
-        let largest = run.outcome.tokens.chunks(width).map(|some| some.iter().max().copied().unwrap_or_default());
-        let points = largest.enumerate().map(|(n, tokens)| (across.x(float(n * width + 1)), up.y(float(tokens))));
+        let requests = run.outcome.tokens.iter().enumerate();
+        let points = requests.map(|(n, tokens)| (across.x(float(n + 1)), up.y(float(*tokens))));
         polyline(&format!("line {}", colour(n)), points)
     });
     let shapes: String = std::iter::once(last).chain(lines).collect();

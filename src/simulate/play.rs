@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smart_default::SmartDefault;
 
 use super::bill::Counted;
 use super::sent_request::SentRequest;
-use super::transcript::Insertion;
+use super::transcript::{Insertion, N_INSERTED};
 use super::{Figures, Judged, Measure, Outcome, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::edit::summarize::instruction;
@@ -75,7 +74,7 @@ impl<'a> Player<'a> {
     ) -> Result<(), TranscriptError> {
         let Some(&n) = transcript.request_lengths.get(request) else { return Ok(()) };
         if !is_kept && transcript.was_cold(request) {
-            self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
+            self.cold.push(n + N_INSERTED * inserted.len());
         }
         let body = transcript.request(n, inserted);
         let edited = self.edit(&body)?;
@@ -85,13 +84,6 @@ impl<'a> Player<'a> {
         };
         self.send(sent);
         Ok(())
-    }
-
-    /// Knows the summaries that a model has made for another player, so that it is not asked twice.
-    pub(super) fn learn_summaries(&mut self, other: &Self) {
-        if let SummarySource::Model(_) = self.measure.conditions.summary_source {
-            self.summaries.extend(other.summaries.iter().map(|(key, state)| (*key, state.clone())));
-        }
     }
 
     /// The last request, as it was sent.
@@ -153,7 +145,7 @@ impl<'a> Player<'a> {
             let Some(Need::Make(job)) = needs else { return Ok(planned) };
             let (waits, key) = (job.waits, job.key);
             let call = measure_call(&job, planner, &self.gauge, self.before.as_ref())?;
-            let summary = conditions.summary_source.make(*job, &self.gauge);
+            let summary = stand_in(&job, conditions.summary_tokens, &self.gauge);
             self.figures.add_summary_call(call, summary.is_some());
             self.summary_calls.push(call);
             self.summaries.insert(key, summary.map_or(SummaryState::CoolingDown, SummaryState::Summary));
@@ -200,43 +192,18 @@ impl<'a> Player<'a> {
 
 // === summaries ===
 
-/// The source of summaries in a simulation.
-#[derive(Clone, Copy, derive_more::Debug, SmartDefault)]
-pub enum SummarySource<'a> {
-    /// No model: a text of about so many tokens replaces each summary, within the usual frame.
-    #[default]
-    StandIn(#[default(1500)] usize),
-    /// A model, whose calls may fail.
-    #[debug("Model")]
-    Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
-}
-
 /// The default limit of an answer, in tokens.
 const DEFAULT_MAX_TOKENS: usize = 8192;
 
-impl SummarySource<'_> {
-    /// The tokens of the text that replaces each summary; `None` if a model makes summaries.
-    pub(super) fn stand_in(self) -> Option<usize> {
-        if let Self::StandIn(tokens) = self { Some(tokens) } else { None }
-    }
-
-    /// The summary that a job asks for, if there is one.
-    fn make(self, job: SummaryJob, gauge: &Gauge) -> Option<Arc<Summary>> {
-        match self {
-            Self::Model(make) => make(job),
-            Self::StandIn(tokens) => {
-                let text = job.frame.around(&vec!["word"; tokens].join(" "));
-                let dialect = dialect::of_body(&job.source.body);
-                let message = dialect.render_user_message(&text);
-                // Not one that is larger than what it replaces.
-                (dialect.element_tokens(gauge, &message) < job.tokens).then(|| {
-                    let transcript = job.transcript.as_ref().map(|job| job.key);
-                    let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
-                    Arc::new(Summary { text, tokens_replaced, made_at, transcript })
-                })
-            }
-        }
-    }
+/// A summary of about so many tokens, within the usual frame, unless it is larger than what it replaces.
+fn stand_in(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Arc<Summary>> {
+    let text = job.frame.around(&vec!["word"; tokens].join(" "));
+    let dialect = dialect::of_body(&job.source.body);
+    let message = dialect.render_user_message(&text);
+    let transcript = job.transcript.as_ref().map(|job| job.key);
+    let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *job;
+    let summary = Summary { text, tokens_replaced, made_at, transcript };
+    (dialect.element_tokens(gauge, &message) < job.tokens).then(|| Arc::new(summary))
 }
 
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::bill::Bill;
 use super::play::Player;
 use super::sent_request::SentRequest;
-use super::transcript::Insertion;
+use super::transcript::{Insertion, N_INSERTED};
 use super::{Measure, Outcome, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::{PayloadKey, handles_in};
@@ -160,7 +160,6 @@ pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outc
     for (request, &n) in segment.request_lengths.iter().enumerate() {
         plain.play(segment, request, &[], bill.is_kept)?;
         if let Some(player) = &mut recalling {
-            player.learn_summaries(&plain);
             player.play(segment, request, &recalls.inserted, bill.is_kept)?;
         }
         let player = recalling.as_mut().unwrap_or(&mut plain);
@@ -185,7 +184,6 @@ pub(super) fn measure(segment: &Transcript, measure: Measure<'_>) -> Result<Outc
             player.edit_and_send(&segment.request(n, &recalls.inserted))?;
             bill.add_recall(request, player.last_sent(), RECALL_TOKENS);
             fault.request = request + 1;
-            fault.from.message = segment.index_in_file(fault.from.message);
             regret.list.push(fault);
         }
     }
@@ -204,7 +202,7 @@ impl Recalls {
     /// The handle that a proxy names in place of a message of the transcript.
     fn handle(&self, sent: &SentRequest, message: usize) -> Option<PayloadKey> {
         let before = self.inserted.iter().filter(|insertion| insertion.at <= message).count();
-        let written = sent.message_bytes(message + before * Insertion::N_ELEMENTS)?;
+        let written = sent.message_bytes(message + before * N_INSERTED)?;
         handles_in(str::from_utf8(written).ok()?).next_back()
     }
 

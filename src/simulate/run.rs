@@ -10,8 +10,8 @@ use super::regret::{self, Placebo};
 use super::sent_request::SentRequest;
 use super::sessions::Session;
 use super::{
-    Conditions, Figures, Measure, Outcome, PolicyResult, PolicyTotal, PolicyUnderTest, Simulation, Transcript,
-    TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
+    Conditions, Figures, Measure, Outcome, PolicyResult, PolicyUnderTest, Simulation, Transcript, TranscriptError,
+    TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::dialect;
 use crate::held::Held;
@@ -64,12 +64,12 @@ impl Simulation {
         let totals = candidates.iter().enumerate().map(|(n, candidate)| {
             let runs = transcripts.iter().filter_map(|played: &TranscriptResult| played.runs.get(n));
             let outcome = runs.fold(Outcome::default(), |sum, run| sum.plus(&run.outcome));
-            PolicyTotal { policy: candidate.name.clone(), outcome }
+            PolicyResult { policy: candidate.name.clone(), window: None, outcome }
         });
-        let stand_in = conditions.summary_source.stand_in();
         let totals = totals.collect();
         let verdict = Verdict::of(&transcripts, candidates);
-        Self { verdict, prices: conditions.prices, stand_in, totals, transcripts, unreadable }
+        let Conditions { prices, summary_tokens: stand_in, .. } = *conditions;
+        Self { verdict, prices, stand_in, transcripts, totals, unreadable }
     }
 }
 
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         let planner_of = |of: &'a PolicyUnderTest| of.planners.find_without_headers(None, dialect, &first.body);
         let planners = || self.candidates.iter().map(planner_of);
         let windows: BTreeMap<_, _> = segments.iter().flat_map(|segment| segment.windows.clone()).collect();
-        let meter_of = |planner: &Planner| recorded_meter(&windows, planner);
+        let meter_of = |planner: &Planner| planner.meter_with(&windows);
         if let Some(meter) = planners().next().map(meter_of) {
             // Instructions make the first request of each segment as large as it was billed.
             for segment in &mut segments {
@@ -231,18 +231,6 @@ impl<'a> Group<'a> {
     fn counts_for(&self, planner: &Planner) -> bool {
         self.planner.meter.is(&planner.meter)
     }
-}
-
-/// The planner's meter with the windows that were recorded, which settings override.
-fn recorded_meter(windows: &BTreeMap<String, usize>, planner: &Planner) -> Meter {
-    if windows.is_empty() {
-        return planner.meter.clone();
-    }
-    let meter = Meter::new(&planner.settings.tokens, &planner.settings.models);
-    for (model, window) in windows {
-        meter.models().learn(model, *window);
-    }
-    meter
 }
 
 /// How many words of padding a segment needs.

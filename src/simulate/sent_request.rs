@@ -13,13 +13,8 @@ use crate::tokens::{Countable, Gauge, REQUEST_OVERHEAD};
 pub struct SentRequest {
     body: Bytes,
     pub(super) dialect: &'static dyn Dialect,
-    tools: Option<Span>,
-    tools_tokens: usize,
-    /// The instructions outside the array.
-    instructions: Option<Span>,
-    instructions_tokens: usize,
-    /// The tokens of the form of the answer.
-    format_tokens: usize,
+    /// The tools, the instructions outside the array, and the form of the answer, each with its tokens.
+    outside: [(Option<Span>, usize); 3],
     messages: Vec<(Span, usize)>,
 }
 
@@ -48,13 +43,13 @@ impl SentRequest {
         before: Option<&Self>,
     ) -> Result<Self, TranscriptError> {
         let conversation = dialect.parse(&body)?;
-        let tools = conversation.tools;
-        let tools_tokens = tools.map_or(0, |tools| dialect.tokens(gauge, Countable::Tools, tools.of(&body)));
-        let format = conversation.format;
-        let format_tokens = format.map_or(0, |format| dialect.tokens(gauge, Countable::Format, format.of(&body)));
-        let instructions = conversation.instructions;
-        let instructions_tokens =
-            instructions.map_or(0, |raw| dialect.tokens(gauge, Countable::Instructions, raw.of(&body)));
+        let outside = [
+            (Countable::Tools, conversation.tools),
+            (Countable::Instructions, conversation.instructions),
+            (Countable::Format, conversation.format),
+        ];
+        let tokens = |kind, span: Span| dialect.tokens(gauge, kind, span.of(&body));
+        let outside = outside.map(|(kind, span)| (span, span.map_or(0, |span| tokens(kind, span))));
         let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
             let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
@@ -63,7 +58,7 @@ impl SentRequest {
             (element.span, known.map_or_else(count, |(_, tokens)| tokens))
         });
         let messages: Vec<_> = messages.collect();
-        Ok(Self { body, dialect, tools, tools_tokens, instructions, instructions_tokens, format_tokens, messages })
+        Ok(Self { body, dialect, outside, messages })
     }
 
     /// The request with the first `n` messages, which this body has.
@@ -79,9 +74,7 @@ impl SentRequest {
     /// The tokens of the whole request.
     pub fn tokens(&self) -> usize {
         REQUEST_OVERHEAD
-            + self.tools_tokens
-            + self.instructions_tokens
-            + self.format_tokens
+            + self.outside.iter().map(|(_, tokens)| tokens).sum::<usize>()
             + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
     }
 
@@ -100,18 +93,20 @@ impl SentRequest {
         let is_equal = |mine: Option<Span>, theirs: Option<Span>| {
             mine.map(|span| span.of(&self.body)) == theirs.map(|span| span.of(&before.body))
         };
-        if !is_equal(self.tools, before.tools) {
+        let [(tools, tools_tokens), (instructions, instructions_tokens), _] = self.outside;
+        let [(tools_before, _), (instructions_before, _), _] = before.outside;
+        if !is_equal(tools, tools_before) {
             return SharedPrefix { tokens: 0, whole };
         }
-        if !is_equal(self.instructions, before.instructions) {
-            return SharedPrefix { tokens: self.tools_tokens, whole };
+        if !is_equal(instructions, instructions_before) {
+            return SharedPrefix { tokens: tools_tokens, whole };
         }
         let equal: usize = self.messages.iter().take(n_equal).map(|(_, tokens)| tokens).sum();
         let partial = self.message(n_equal).zip(before.message(n_equal)).map_or(0, |((now, tokens), (then, _))| {
             let n_bytes = now.iter().zip(then).take_while(|(a, b)| a == b).count();
             tokens * n_bytes / now.len().max(1)
         });
-        SharedPrefix { tokens: self.tools_tokens + self.instructions_tokens + equal + partial, whole }
+        SharedPrefix { tokens: tools_tokens + instructions_tokens + equal + partial, whole }
     }
 
     /// Its tokens, and those that it shares with `before`.
@@ -126,8 +121,9 @@ impl SentRequest {
             ends.push(ends.last().copied().unwrap_or_default() + tokens);
         }
         let of = |n: usize| ends.get(n).or(ends.last()).copied().unwrap_or_default();
-        let prefix = self.tools_tokens + self.instructions_tokens;
-        let beside = REQUEST_OVERHEAD + prefix + self.format_tokens;
+        let [(_, tools), (_, instructions), (_, format)] = self.outside;
+        let prefix = tools + instructions;
+        let beside = REQUEST_OVERHEAD + prefix + format;
         let before = [None].into_iter().chain(lengths.iter().copied().map(Some));
         let counted = before.zip(lengths).map(|(before, &n)| Counted {
             tokens: beside + of(n),

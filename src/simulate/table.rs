@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::judge::median_ms;
-use super::{Figures, Outcome, PolicyTotal, Simulation, UnreadableFile};
+use super::{Figures, Outcome, PolicyResult, Simulation, UnreadableFile};
 use crate::units::grouped;
 
 /// The longest policy name that is printed in full, in characters.
@@ -24,7 +24,7 @@ impl fmt::Display for Simulation {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
         let width = names.fold("policy".len(), usize::max).min(MAX_NAME_CHARS);
         if let Some(verdict) = &self.verdict {
-            writeln!(f, "{verdict}{}", if self.stand_in.is_some() { super::verdict::PRIVATE } else { "" })?;
+            writeln!(f, "{verdict}The files were only read. Nothing of them has left this machine.\n")?;
         }
         writeln!(f, "{:width$} {HEAD}", "policy")?;
         for played in self.transcripts.iter().take(MAX_SHOWN) {
@@ -44,7 +44,9 @@ impl fmt::Display for Simulation {
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.outcome.figures))?;
         self.write_regret(f, width)?;
         self.write_sightings(f, width)?;
-        for PolicyTotal { policy, outcome } in self.totals.iter().filter(|total| total.outcome.keep_alive.calls > 0) {
+        for PolicyResult { policy, outcome, .. } in
+            self.totals.iter().filter(|total| total.outcome.keep_alive.calls > 0)
+        {
             writeln!(f, "\ncaches kept by {policy} while tools run: {}", outcome.keep_alive)?;
         }
         writeln!(
@@ -53,14 +55,8 @@ impl fmt::Display for Simulation {
             self.prices.cache_read, self.prices.cache_write
         )?;
         if self.totals.iter().any(|total| total.outcome.figures.summaries > 0) {
-            match self.stand_in {
-                Some(tokens) => writeln!(
-                    f,
-                    "summaries: no model was asked; for each, a text of {} tokens stands in",
-                    grouped(tokens)
-                )?,
-                None => writeln!(f, "summaries: made by the upstream")?,
-            }
+            let tokens = grouped(self.stand_in);
+            writeln!(f, "summaries: no model was asked; for each, a text of {tokens} tokens stands in")?;
             writeln!(f, "the cost has in it what the calls for them send, not what they answer")?;
         }
         for UnreadableFile { name, why } in self.unreadable.iter().take(MAX_UNREADABLE_SHOWN) {
@@ -79,7 +75,7 @@ impl Simulation {
         let answers = self.totals.first().map_or(0, |total| total.outcome.regret.answers);
         writeln!(f, "\nregret, of {} requests whose answer is recorded", grouped(answers))?;
         writeln!(f, "{:width$}   faults         hard     noise  recalls  cost with recalls  in the worst", "policy")?;
-        for (n, PolicyTotal { policy, outcome: Outcome { regret, .. } }) in self.totals.iter().enumerate() {
+        for (n, PolicyResult { policy, outcome: Outcome { regret, .. }, .. }) in self.totals.iter().enumerate() {
             let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
             let worst = runs.map(|run| run.outcome.regret.percent_with_recalls()).fold(0.0, f64::max);
             let [faults, hard] = [regret.faults, regret.hard].map(|faults| regret.per_100(faults));

@@ -32,10 +32,6 @@ pub struct Transcript {
     pub(super) message_ends: Vec<usize>,
     /// The number of messages in each request.
     pub(super) request_lengths: Vec<usize>,
-    /// Of a segment, the number of instructions, with which every segment begins, and that of the messages of the file between
-    /// them and it.
-    pub(super) leading: usize,
-    pub(super) skipped: usize,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     pub(super) windows: BTreeMap<String, usize>,
     /// The host that its requests went to, if it is known.
@@ -55,10 +51,8 @@ pub(super) struct Insertion {
     pub(super) elements: Bytes,
 }
 
-impl Insertion {
-    /// How many messages each one is.
-    pub(super) const N_ELEMENTS: usize = 2;
-}
+/// How many messages an insertion is.
+pub(super) const N_INSERTED: usize = 2;
 
 /// Why a transcript cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +189,7 @@ impl Transcript {
             let messages = slice(start_of(start), self.end_of(end));
             let body = [slice(0, start_of(leading)), messages, self.tail()].concat().into();
             let (windows, upstream) = (self.windows.clone(), self.upstream.clone());
-            Ok(Self { leading, skipped: start - leading, windows, upstream, ..Self::new(body, None)? })
+            Ok(Self { windows, upstream, ..Self::new(body, None)? })
         });
         segments.collect()
     }
@@ -213,11 +207,6 @@ impl Transcript {
     /// The number of requests whose answer is recorded.
     pub(super) fn n_answers(&self) -> usize {
         self.request_lengths.iter().filter(|&&n| n < self.message_ends.len()).count()
-    }
-
-    /// The index in the file of a message of this segment.
-    pub(super) fn index_in_file(&self, message: usize) -> usize {
-        if message < self.leading { message } else { message + self.skipped }
     }
 
     /// The bodies of the requests, in order: each has the messages before an answer of the model, and the last one has

@@ -57,9 +57,6 @@ const DOLLAR: u64 = 1_000_000_000;
 /// The number of sessions that are named.
 const N_NAMED: usize = 3;
 
-/// What becomes of the files.
-pub(super) const PRIVATE: &str = "The files were only read. Nothing of them has left this machine.\n";
-
 // === impl Verdict ===
 
 impl Verdict {

@@ -12,7 +12,7 @@ use tracing::field::display;
 
 use super::Stats;
 use super::codec::{Name, Unreadable};
-use crate::metrics::histogram::{Histogram, OWN_TIMES};
+use crate::metrics::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
 /// Why a store operation failed.

@@ -1,4 +1,4 @@
-//! The outline of a summary, without its text: enough to see that nearly the same was summarised before, and what differs.
+//! The outline of a summary, without its text: enough to see that nearly the same was summarised before.
 //!
 //! A client that changes a message of the beginning with each request would otherwise have a summary made each time, and none
 //! of them used.
@@ -25,8 +25,8 @@ pub struct Outline {
 /// One message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OutlinedMessage {
-    /// Its fields: their names, and what their values are known by.
-    pub fields: Vec<(Box<str>, Fingerprint)>,
+    /// What it is known by.
+    pub print: Fingerprint,
     /// Its tokens; not known of those that a summary replaces already.
     pub tokens: usize,
 }
@@ -38,44 +38,27 @@ pub struct IndexedOutline {
     known: HashSet<Fingerprint>,
 }
 
-/// Where a message was changed since a summary was made.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ChangedMessage {
-    /// The message, by its index as it came.
-    pub message: usize,
-    /// The field, if one differs between the two messages at that place.
-    pub field: Option<Box<str>>,
-}
-
 /// One in so many messages may be different, and the conversation may have grown by this part of its tokens.
 const MAX_DIFFERENCE: usize = 10;
-
-impl OutlinedMessage {
-    fn fingerprint(&self) -> Fingerprint {
-        self.fields.iter().fold(Fingerprint::default(), |known, (name, value)| {
-            known.then(Fingerprint::of(name.as_bytes())).then(*value)
-        })
-    }
-}
 
 impl IndexedOutline {
     /// Returns what a summary was made of.
     pub fn new(outline: Outline) -> Self {
-        let known = outline.messages.iter().map(OutlinedMessage::fingerprint).collect();
+        let known = outline.messages.iter().map(|message| message.print).collect();
         Self { outline, known }
     }
 
-    /// The first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary
+    /// The index of the first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary
     /// replaces yet one in ten may differ, and what has come after them is less than a tenth of their tokens, and less
     /// than half of the messages. Of fewer than ten, one may differ if the conversation has gone on: a summary is in
     /// use, or the request is longer. A request that is not longer is a different one from the same template. A conversation that
     /// goes another way from some message on, or that has only grown, is different.
-    pub fn changed(&self, wanted: &Outline) -> Option<ChangedMessage> {
+    pub fn changed(&self, wanted: &Outline) -> Option<usize> {
         if wanted.scope != self.outline.scope {
             return None;
         }
         let new = wanted.messages.get(wanted.n_summarised..)?;
-        let known: Vec<_> = new.iter().map(|message| self.known.contains(&message.fingerprint())).collect();
+        let known: Vec<_> = new.iter().map(|message| self.known.contains(&message.print)).collect();
         let n_shared = known.iter().rposition(|known| *known)? + 1;
         let (shared, grown) = (known.get(..n_shared)?, new.get(n_shared..)?);
         let first = shared.iter().position(|known| !known)?;
@@ -85,39 +68,19 @@ impl IndexedOutline {
         let is_nearly_the_same = n_changed <= (new.len() / MAX_DIFFERENCE).max(usize::from(has_gone_on))
             && grown.len() <= new.len() / 2
             && tokens(grown).saturating_mul(MAX_DIFFERENCE) < tokens(new);
-        is_nearly_the_same.then(|| {
-            let at = wanted.n_summarised + first;
-            let (now, before) = (wanted.messages.get(at), self.outline.messages.get(at));
-            ChangedMessage {
-                message: wanted.first + at,
-                field: now.zip(before).and_then(|(now, before)| differing(now, before)),
-            }
-        })
+        is_nearly_the_same.then_some(wanted.first + wanted.n_summarised + first)
     }
-}
-
-/// The first field that only one of two messages has, or that they have with different values.
-fn differing(one: &OutlinedMessage, other: &OutlinedMessage) -> Option<Box<str>> {
-    let only = |one: &OutlinedMessage, other: &OutlinedMessage| {
-        one.fields.iter().find(|field| !other.fields.contains(field)).cloned()
-    };
-    only(one, other).or_else(|| only(other, one)).map(|(name, _)| name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each word is a message of ten tokens from the user, or of so many: `a`, `b:300`. A capital has a field more.
+    /// Each word is a message of ten tokens, or of so many: `a`, `b:300`.
     fn outline(words: &str) -> Outline {
-        let value = |text: &str| Fingerprint::of(text.to_lowercase().as_bytes());
         let message = |word: &str| {
             let (text, tokens) = word.split_once(':').unwrap_or((word, "10"));
-            let mut fields = vec![("content".into(), value(text)), ("role".into(), value("user"))];
-            if text.starts_with(char::is_uppercase) {
-                fields.push(("name".into(), value("x")));
-            }
-            OutlinedMessage { fields, tokens: tokens.parse().unwrap() }
+            OutlinedMessage { print: Fingerprint::of(text.as_bytes()), tokens: tokens.parse().unwrap() }
         };
         let messages: Vec<_> = words.split_whitespace().map(message).collect();
         Outline {
@@ -129,35 +92,33 @@ mod tests {
         }
     }
 
-    fn changed(made: &str, wanted: &Outline) -> Option<(usize, Option<String>)> {
-        let changed = IndexedOutline::new(outline(made)).changed(wanted)?;
-        Some((changed.message, changed.field.map(String::from)))
+    fn changed(made: &str, wanted: &Outline) -> Option<usize> {
+        IndexedOutline::new(outline(made)).changed(wanted)
     }
 
-    fn check(made: &str, wanted: &str, expected: Option<(usize, Option<&str>)>) {
-        let expected = expected.map(|(message, field)| (message, field.map(str::to_owned)));
+    fn check(made: &str, wanted: &str, expected: Option<usize>) {
         assert_eq!(changed(made, &outline(wanted)), expected, "{made}\n{wanted}");
     }
 
     const MADE: &str = "a b c d e f g h i j k l";
 
     #[test]
-    fn a_message_that_was_changed_is_found_with_its_field() {
-        check(MADE, "x b c d e f g h i j k l", Some((1, Some("content"))));
-        check(MADE, "a b c D e f g h i j k l m", Some((4, Some("name"))));
-        check(MADE, "a b c d x e f g h i j k l", Some((5, Some("content"))));
+    fn a_message_that_was_changed_is_found() {
+        check(MADE, "x b c d e f g h i j k l", Some(1));
+        check(MADE, "a b c D e f g h i j k l m", Some(4));
+        check(MADE, "a b c d x e f g h i j k l", Some(5));
     }
 
     #[test]
     fn of_few_messages_one_may_be_another_in_a_conversation_that_goes_on_and_not_in_another_of_its_template() {
-        for (made, wanted, changed_at, field) in [
-            ("a b C d e", "a b c d e", 3, "name"),
-            ("a:300 b c d", "x:900 b c d", 1, "content"),
-            ("a b c d e f g h i", "a b c d x f g h i", 5, "content"),
+        for (made, wanted, changed_at) in [
+            ("a b C d e", "a b c d e", 3),
+            ("a:300 b c d", "x:900 b c d", 1),
+            ("a b c d e f g h i", "a b c d x f g h i", 5),
         ] {
             check(made, wanted, None);
             let longer = Outline { n_elements: made.len() + 3, ..outline(wanted) };
-            assert_eq!(changed(made, &longer), Some((changed_at, Some(field.to_owned()))), "{made}\n{wanted}");
+            assert_eq!(changed(made, &longer), Some(changed_at), "{made}\n{wanted}");
         }
         let two = Outline { n_elements: 99, ..outline("x y c d e") };
         assert_eq!(changed("a b c d e", &two), None);
@@ -173,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_more_than_a_tenth_another_is_another() {
         check(MADE, "x b y d e f g h i j k l", None);
-        check(MADE, "x b c d e f g h i j k l m:11", Some((1, Some("content"))));
+        check(MADE, "x b c d e f g h i j k l m:11", Some(1));
         check(MADE, "x b c d e f g h i j k l m:14", None);
         // Two sessions that have read the same long text.
         check("a doc:9000 c d e f", "x doc:9000 y z v w", None);
@@ -185,7 +146,7 @@ mod tests {
         assert_eq!(changed(MADE, &wanted(1)), None, "nothing is changed behind it");
         assert_eq!(changed(MADE, &wanted(0)), None, "it has grown by a seventh");
         let wanted = |n_summarised| Outline { n_summarised, ..outline("a b c d e f g h x j k l") };
-        assert_eq!(changed(MADE, &wanted(4)), Some((9, Some("content".to_owned()))));
+        assert_eq!(changed(MADE, &wanted(4)), Some(9));
         assert_eq!(changed(MADE, &wanted(99)), None);
     }
 

@@ -124,18 +124,18 @@ impl HandlerClient {
         match &self.target {
             Target::Http(client, uri) => {
                 let sent = client.send(self.request(uri.clone(), json).into()).await;
-                read(sent.map_err(|_| AskError::Connection)?, most).await
+                read(sent.map_err(no_connection)?, most).await
             }
             Target::Unix(path) => {
-                let socket = sockets::connect(path).await.map_err(|_| AskError::Connection)?;
+                let socket = sockets::connect(path).await.map_err(no_connection)?;
                 let connected = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
-                let (mut sender, connection) = connected.map_err(|_| AskError::Connection)?;
+                let (mut sender, connection) = connected.map_err(no_connection)?;
                 let mut request = self.request(Uri::from_static("/"), json);
                 request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
                 // The connection ends when the sender is dropped.
                 let asking = async move {
                     let sent = sender.send_request(request).await;
-                    read(sent.map_err(|_| AskError::Connection)?, most).await
+                    read(sent.map_err(no_connection)?, most).await
                 };
                 tokio::join!(asking, connection).0
             }
@@ -149,15 +149,19 @@ impl HandlerClient {
     }
 }
 
+fn no_connection<E>(_: E) -> AskError {
+    AskError::new("failed", "no connection to it, or it broke off")
+}
+
 #[expect(clippy::disallowed_methods, reason = "an answer of a limited length")]
 async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, AskError> {
     if answer.status() != StatusCode::OK {
-        return Err(AskError::Status(answer.status()));
+        return Err(AskError::new("failed", format!("it answered {}", answer.status())));
     }
     let read = Limited::new(answer.into_body(), most).collect().await;
     let read = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => AskError::TooLong(most),
-        None => AskError::Connection,
+        Some(_) => AskError::new("failed", format!("its answer has more than {most} bytes")),
+        None => no_connection(error),
     })?;
     Ok(read.to_bytes())
 }

@@ -332,7 +332,7 @@ async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
 
 /// Twenty messages; the first one says `first`.
 fn outline(scope: u8, first: usize) -> Outline {
-    let message = |n| OutlinedMessage { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
+    let message = |n| OutlinedMessage { print: Fingerprint::of_numbers(n, 0), tokens: 9 };
     let messages = [first].into_iter().chain(101..120).map(message).collect();
     Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_elements: 20, n_summarised: 0, messages }
 }

@@ -14,54 +14,16 @@ use super::stream::{self, ReadError};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::raw::{Fields, elements};
+use crate::upstream::post::json_post_with;
 use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{KeyHeader, UpstreamError, UpstreamErrorKind};
 
-/// Why a call produced no summary.
+/// Why a call produced no summary, and how to retry.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
-    /// No request can be built from what the client sent.
-    #[error("no request can be made of what the client sent")]
-    NoRequest,
-    /// The upstream gave no answer.
-    #[error("{0}")]
-    Upstream(#[source] UpstreamError),
-    /// The head of the answer did not arrive within this time.
-    #[error("no answer came for {} s", .0.as_secs())]
-    HeadTimeout(Duration),
-    /// The upstream refused the request.
-    #[error("the upstream answered {status}{said}")]
-    Status {
-        /// The status.
-        status: StatusCode,
-        /// Its own words, for the log.
-        said: String,
-        /// How to retry.
-        retry: Retry,
-    },
-    /// The answer could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The answer contains an error.
-    #[error("the upstream's answer contains an error{said}")]
-    ErrorEvent {
-        /// Its own words, for the log.
-        said: String,
-        /// How to retry.
-        retry: Retry,
-    },
-    /// The answer ended before it was complete.
-    #[error("the answer ended before it was complete")]
-    Incomplete,
-    /// The answer is not a usable summary.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The tokens of the answer could not be counted.
-    #[error("the tokens of the answer could not be counted")]
-    NotCounted,
-    /// No request waits for the summary.
-    #[error("no request waits for it any more")]
-    Abandoned,
+#[error("{why}")]
+pub(super) struct CallError {
+    why: String,
+    pub(super) retry: Retry,
 }
 
 /// How to retry after an error.
@@ -91,51 +53,50 @@ pub(super) async fn call(
     retry: &settings::Retry,
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let request = candidate.request(body.clone());
+    let request = json_post_with(candidate.target.clone(), candidate.headers.clone(), body.clone());
     let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()));
     let sent: Vec<_> = keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).chain([body]).collect();
-    let answering = timeout(idle_timeout, candidate.upstream.send(request.into()));
-    let mut response =
-        answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
+    let silent = |_| CallError::new(format!("no answer came for {} s", idle_timeout.as_secs()), Retry::Never);
+    let mut response = timeout(idle_timeout, candidate.upstream.send(request.into())).await.map_err(silent)??;
     let status = response.status();
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
         let mut text = Vec::new();
         let _broken = stream::read_prefix(response.body_mut(), MAX_ERROR_BODY, idle_timeout, &mut text).await;
         let retry = retry_after_status(status, retry_after, &text, retry);
-        return Err(CallError::Status { status, said: words_of(&text, &sent), retry });
+        return Err(CallError::new(format!("the upstream answered {status}{}", words_of(&text, &sent)), retry));
     }
     let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
         ReadError::ErrorEvent(data) => {
             let retry = refusal::classify_event(&data).map_or(Retry::Same(None), retry_after_refusal);
-            CallError::ErrorEvent { said: words_of(&data, &sent), retry }
+            CallError::new(format!("the upstream's answer contains an error{}", words_of(&data, &sent)), retry)
         }
-        error => error.into(),
+        ReadError::Idle(_) => CallError::new(error.to_string(), Retry::Never),
+        error => CallError::new(error.to_string(), Retry::Same(None)),
     })?;
     if answer.stop_reason.is_none() && !answer.is_complete {
-        return Err(CallError::Incomplete);
+        return Err(CallError::new("the answer ended before it was complete", Retry::Same(None)));
     }
     Ok(answer)
 }
 
 impl CallError {
-    /// How to retry after this error.
-    pub(super) fn retry(&self) -> Retry {
-        match self {
-            Self::Status { retry, .. } | Self::ErrorEvent { retry, .. } => *retry,
-            Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Tls | UpstreamErrorKind::ProxyRefusal | UpstreamErrorKind::FirstByteTimeout(_) => {
-                    Retry::Never
-                }
-                _ => Retry::Same(None),
-            },
-            Self::NoRequest
-            | Self::HeadTimeout(_)
-            | Self::Read(ReadError::Idle(_))
-            | Self::NotCounted
-            | Self::Abandoned => Retry::Never,
-            Self::Read(_) | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
-        }
+    pub(super) fn new(why: impl Into<String>, retry: Retry) -> Self {
+        Self { why: why.into(), retry }
+    }
+}
+
+impl From<Fault> for CallError {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault.to_string(), Retry::Same(None))
+    }
+}
+
+impl From<UpstreamError> for CallError {
+    fn from(error: UpstreamError) -> Self {
+        use UpstreamErrorKind::{FirstByteTimeout, ProxyRefusal, Tls};
+        let is_final = matches!(error.kind, Tls | ProxyRefusal | FirstByteTimeout(_));
+        Self::new(error.to_string(), if is_final { Retry::Never } else { Retry::Same(None) })
     }
 }
 

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, EXPECT, HeaderName, HeaderValue, USER_AGENT};
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Uri};
 
 use super::SummaryOrigin;
-use crate::body::RequestBody;
 use crate::dialect::Dialect;
 use crate::edit::Language;
 use crate::edit::summarize::{self, PromptMode, fit, instruction};
@@ -17,7 +16,6 @@ use crate::events::Phase;
 use crate::setup_error::SetupError;
 use crate::summary::{Prompt, SummaryInput};
 use crate::upstream::connect::Proxies;
-use crate::upstream::post::json_post_with;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{self, KeyHeader, Upstream};
 
@@ -46,8 +44,8 @@ pub(super) struct Candidate<'a> {
     pub(super) model: Option<&'a str>,
     /// The upstream that requests go to.
     pub(super) upstream: &'a Upstream,
-    target: Uri,
-    headers: HeaderMap,
+    pub(super) target: Uri,
+    pub(super) headers: HeaderMap,
 }
 
 /// The parameters of a request.
@@ -154,21 +152,6 @@ impl Endpoint {
             headers.insert(HeaderName::from_static(name), version.unwrap_or(HeaderValue::from_static(default)));
         }
         Some(Candidate { phase, model: Some(&self.model), upstream: &self.upstream, target, headers })
-    }
-}
-
-// === impl Candidate ===
-
-impl Candidate<'_> {
-    /// Identifies this model by host and name.
-    pub(super) fn name(&self, model: Option<&str>) -> String {
-        let host = self.target.authority().map_or("", http::uri::Authority::as_str);
-        format!("{host} {}", self.model.or(model).unwrap_or_default())
-    }
-
-    /// Builds a request with this body.
-    pub(super) fn request(&self, body: Bytes) -> Request<RequestBody> {
-        json_post_with(self.target.clone(), self.headers.clone(), body)
     }
 }
 

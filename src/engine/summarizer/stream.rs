@@ -65,7 +65,7 @@ pub(super) async fn read(
     let first = next(&mut body, idle_timeout).await?.unwrap_or_default();
     // Without a type it may be either, but no event begins so.
     if !is_stream || first.trim_ascii_start().starts_with(b"{") {
-        let mut json = first.strip_prefix(BOM.as_bytes()).unwrap_or(&first).to_vec();
+        let mut json = first.to_vec();
         read_prefix(&mut body, MAX_JSON + 1, idle_timeout, &mut json).await?;
         return read_json(&json, dialect);
     }
@@ -85,7 +85,7 @@ pub(super) async fn read(
     Ok(events.answer)
 }
 
-/// Adds the first `most` bytes of a body, or all of it, to what was `read`; a byte order mark is left out.
+/// Adds the first `most` bytes of a body, or all of it, to what was `read`.
 pub(super) async fn read_prefix(
     body: &mut Incoming,
     most: usize,
@@ -96,9 +96,6 @@ pub(super) async fn read_prefix(
         && let Some(bytes) = next(body, idle_timeout).await?
     {
         read.extend_from_slice(&bytes);
-        if read.starts_with(BOM.as_bytes()) {
-            read.drain(..BOM.len());
-        }
     }
     read.truncate(most);
     Ok(())
@@ -119,7 +116,7 @@ fn read_json(json: &[u8], dialect: &dyn Dialect) -> Result<Answer, ReadError> {
     if json.len() > MAX_JSON {
         return Err(ReadError::TooLong);
     }
-    let json = str::from_utf8(json).map_err(|_| ReadError::NotText)?;
+    let json = str::from_utf8(json).map_err(|_| ReadError::NotText)?.trim_start_matches(BOM);
     let mut answer = Answer { is_complete: true, ..Answer::with_text() };
     add(json, dialect, &mut answer)?;
     Ok(answer)

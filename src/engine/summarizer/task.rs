@@ -17,7 +17,7 @@ use crate::engine::EngineConfig;
 use crate::engine::disks::PersistError;
 use crate::engine::flight::{Flight, SummaryError};
 use crate::engine::summaries::{Leader, Turn};
-use crate::events::{Event, EventKind, Phase};
+use crate::events::{Event, EventKind};
 use crate::handler::{self, AskedText, HandlerAsk, MAX_ANSWER};
 use crate::held::Held;
 use crate::ledger::Figures;
@@ -52,18 +52,11 @@ struct CountedSummary {
     tokens: usize,
 }
 
-/// One call, whose event is published when this is dropped.
-struct Attempt<'a> {
-    task: &'a SummaryTask,
-    phase: Phase,
-    number: usize,
-    model: Option<String>,
-    began: Instant,
-    error: Option<String>,
-}
-
 /// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
 const STEADY: u32 = 15;
+
+/// The first pause between two attempts, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How often the input is halved for a model that refuses it as too long.
 const MAX_HALVINGS: usize = 2;
@@ -145,7 +138,7 @@ impl SummaryTask {
         disks.persist(self.config.export_dir(), transcript, Lifetime::Usual).await?;
         let place = Place { root: job.root, beginning: job.key };
         let stored = disks.breaker.call(async move { summaries.put(place, summary).await }).await;
-        let is_theirs = stored.map_err(PersistError::Breaker)?.map_err(SummaryError::NotStored)?;
+        let is_theirs = stored.map_err(PersistError::Breaker)?.map_err(PersistError::Store)?;
         self.summarizer.counts.with(|counts| counts.theirs += u64::from(is_theirs));
         Ok(())
     }
@@ -171,7 +164,7 @@ impl SummaryTask {
         let transcript = transcript.as_ref().map_or(0, |transcript| transcript.payload.len());
         *lease = self.origin.budget.lease(source.body.len() + messages + transcript).ok_or(SummaryError::Busy)?;
         let candidates = self.config.endpoints.candidates(&self.origin);
-        let mut last = CallError::NoRequest;
+        let mut last = no_request();
         let source = self.rewritten_input().await.map_or(Cow::Borrowed(source), Cow::Owned);
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
@@ -182,7 +175,7 @@ impl SummaryTask {
             let idle_timeout = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
             match self.ask(one, &source, idle_timeout).await {
                 Ok(written) => return Ok(written),
-                Err(CallError::Abandoned) => return Err(SummaryError::Abandoned),
+                Err(_) if !self.flight.is_wanted() => return Err(SummaryError::Abandoned),
                 Err(error) => last = error,
             }
         }
@@ -196,29 +189,21 @@ impl SummaryTask {
         source: &SummaryInput,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
-        let name = candidate.name(self.job.model.as_deref());
-        let plain_only = self.summarizer.plain_only.get(&name).is_some();
-        let mut spec = self.spec(candidate, source.clone(), plain_only);
-        let (mut number, mut n_repeated, mut n_halved, mut was_refused) = (0, 0, 0, false);
+        let mut spec = self.spec(candidate, source.clone());
+        let (mut number, mut n_repeated, mut n_halved) = (0, 0, 0);
         loop {
             number += 1;
             if !self.flight.is_wanted() {
-                return Err(CallError::Abandoned);
+                return Err(abandoned());
             }
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
-                Ok(written) => {
-                    if was_refused {
-                        self.summarizer.plain_only.insert(name, ());
-                    }
-                    return Ok(written);
-                }
+                Ok(written) => return Ok(written),
                 Err(error) => error,
             };
-            let retry = if Instant::now() < self.deadline() { error.retry() } else { Retry::Never };
+            let retry = if Instant::now() < self.deadline() { error.retry } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
-                    tracing::info!(model = name, %error, "the upstream refused a call for a summary, which is made once more as plain text");
-                    was_refused = true;
+                    tracing::info!(host = candidate.target.host(), model = candidate.model, %error, "the upstream refused a call for a summary, which is made once more as plain text");
                     spec.become_plain();
                 }
                 Retry::Shorter if n_halved < MAX_HALVINGS => {
@@ -229,14 +214,13 @@ impl SummaryTask {
                 }
                 Retry::Same(pause) if n_repeated < self.config.summarize().retry.max_retries => {
                     n_repeated += 1;
-                    let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
-                    let pause = pause.unwrap_or_else(|| self.summarizer.backoff(n));
+                    let pause = pause.unwrap_or_else(|| backoff(u32::try_from(n_repeated).unwrap_or(u32::MAX)));
                     if Instant::now() + pause >= self.deadline() {
                         return Err(error);
                     }
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = self.flight.abandoned() => return Err(CallError::Abandoned),
+                        () = self.flight.abandoned() => return Err(abandoned()),
                     }
                 }
                 _ => return Err(error),
@@ -254,16 +238,12 @@ impl SummaryTask {
     ) -> Result<CountedSummary, CallError> {
         self.calls.with(|calls| calls.number += 1);
         self.summarizer.counts.with(|counts| counts.calls += 1);
-        let mut attempt = Attempt {
-            task: self,
-            phase: candidate.phase,
-            number,
-            model: candidate.model.or(self.job.model.as_deref()).map(str::to_owned),
-            began: Instant::now(),
-            error: Some("the call was cancelled or took too long".to_owned()),
-        };
+        let (phase, began) = (candidate.phase, Instant::now());
         let written = self.call(candidate, spec, idle_timeout).await;
-        attempt.error = written.as_ref().err().map(ToString::to_string);
+        let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
+        let (error, milliseconds) = (written.as_ref().err().map(ToString::to_string), millis(began));
+        tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
+        self.publish(EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
         written
     }
 
@@ -274,7 +254,7 @@ impl SummaryTask {
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
-        let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
+        let body = spec.request(dialect, candidate.model).ok_or_else(no_request)?;
         let answer = call::call(candidate, dialect, body, &self.config.summarize().retry, idle_timeout).await?;
         self.bill(candidate, &answer);
         let stop = match &answer.stop_reason {
@@ -314,7 +294,8 @@ impl SummaryTask {
     /// The tokens of a text in a request of the client.
     async fn tokens(&self, text: &str) -> Result<usize, CallError> {
         let (gauge, text) = (self.gauge(None), text.to_owned());
-        run_blocking(move || gauge.text(&text)).await.map_err(|_| CallError::NotCounted)
+        let counted = run_blocking(move || gauge.text(&text)).await;
+        counted.map_err(|_| CallError::new("the tokens of the answer could not be counted", Retry::Never))
     }
 
     /// The token counter of a model, or of the request's model.
@@ -325,7 +306,7 @@ impl SummaryTask {
     }
 
     /// The first request to a model.
-    fn spec(&self, candidate: &Candidate<'_>, source: SummaryInput, plain_only: bool) -> RequestSpec {
+    fn spec(&self, candidate: &Candidate<'_>, source: SummaryInput) -> RequestSpec {
         let (summarize, language) = (self.config.summarize(), self.config.planner.settings.language);
         // Another model has nothing of the conversation in its prompt cache, and needs no more of it.
         let is_other = candidate.model.is_some_and(|model| self.job.model.as_deref() != Some(model));
@@ -340,7 +321,7 @@ impl SummaryTask {
         let words = instruction.len() + instruction::words(language).middle_left_out.len();
         let (is_cut, most_tokens) = (false, usize::MAX);
         let mut spec = RequestSpec { input, language, source, is_cut, most_tokens, max_tokens, instruction };
-        if plain_only || input == PromptMode::Plain {
+        if input == PromptMode::Plain {
             spec.become_plain();
         }
         if let Some(window) = window {
@@ -401,18 +382,21 @@ impl SummaryTask {
     }
 }
 
-// === impl Attempt ===
+// === helpers ===
 
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        let (phase, number, milliseconds) = (self.phase, self.number, millis(self.began));
-        let (model, error) = (self.model.take(), self.error.take());
-        tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
-        self.task.publish(EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
-    }
+fn no_request() -> CallError {
+    CallError::new("no request can be made of what the client sent", Retry::Never)
 }
 
-// === helpers ===
+fn abandoned() -> CallError {
+    CallError::new(SummaryError::Abandoned.to_string(), Retry::Never)
+}
+
+/// How long to wait before the `n`th retry: twice as long each time.
+fn backoff(n: u32) -> Duration {
+    let (first, longest) = BACKOFF;
+    first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest)
+}
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -24,7 +24,7 @@ pub(super) struct Piece {
 pub struct Place {
     /// Its kind.
     pub kind: PieceKind,
-    /// The index of the message or item in the transcript.
+    /// The index of the message or item in its segment of the transcript.
     pub message: usize,
     /// The id of the call that it is of, or answers.
     pub call_id: Option<String>,

@@ -153,7 +153,6 @@ impl<'a> Builder<'a> {
             upstream: self.host.map(str::to_owned),
             steps: self.steps.clone(),
             padding_at,
-            ..Transcript::default()
         })
     }
 }

@@ -94,7 +94,7 @@ async fn a_message_that_changes_with_each_request_costs_one_summary_and_the_log_
     let warned = abridge.says("no summary is made", 0).await;
     let lines: Vec<_> = abridge.stderr().into_iter().filter(|line| line.contains("no summary is made")).collect();
     assert_eq!(lines.len(), 1, "{warned:?}");
-    assert!(lines[0].contains("WARN") && lines[0].contains("index=1") && lines[0].contains("field=\"content\""));
+    assert!(lines[0].contains("WARN") && lines[0].contains("index=1"), "{lines:?}");
     assert!(!lines[0].contains("clock"), "{lines:?}");
     // Everything that comes after it is summarised once it is a tenth of the whole.
     let more = with_a_clock(12).replace("done 9", &"done 9. ".repeat(400));
