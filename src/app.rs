@@ -178,15 +178,11 @@ fn build_live(
     let handlers = HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")?;
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
     let destinations = parts.destinations(&rules)?;
-    let known_clients = config.known_clients()?;
-    if let Some((_, live)) = present {
-        known_clients.take_counts(&live.clients);
-    }
     Ok(LiveConfig {
         destinations,
         access,
         recall_auth: config.recall.auth,
-        clients: known_clients,
+        clients: config.known_clients()?,
         responses: config.responses,
         compress: config.compress.clone(),
         inspect: config.inspect,

@@ -281,21 +281,10 @@ impl Config {
         Ok(toml::to_string_pretty(self)?)
     }
 
-    /// The same as a table.
-    fn to_table(&self) -> Option<toml::Table> {
-        self.to_toml().ok()?.parse().ok()
-    }
-
     /// Deserialises a tree of values, without the checks of [`check`].
     fn from_value(written: &LocatedValue) -> Result<Self, ConfigError> {
         Self::deserialize(written)
     }
-}
-
-/// The name of the table with a key of this name.
-fn table_with(key: &str) -> Option<String> {
-    let known = Config::default().to_table()?;
-    known.into_iter().find_map(|(name, value)| value.as_table()?.contains_key(key).then_some(name))
 }
 
 #[cfg(test)]

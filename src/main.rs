@@ -23,7 +23,6 @@ static ALLOCATOR: Allocator = Allocator;
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
-    process::refuse_huge_pages();
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
@@ -38,15 +37,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let sources = cli.sources();
+    let (sources, replay_policy, is_alone) = (cli.sources(), cli.replay_policy(), cli.is_alone());
+    let command = cli.command();
+    // The command of a run may use them, and inherits what is refused here.
+    if !matches!(command, Command::Run(_)) {
+        process::refuse_huge_pages();
+    }
     // `doctor` reports load errors itself, and `demo` ignores the settings; all others fail on them.
     let config = Config::load(&sources);
-    let replay_policy = cli.replay_policy();
-    if cli.is_alone() && io::stdout().is_terminal() && io::stderr().is_terminal() {
+    if is_alone && io::stdout().is_terminal() && io::stderr().is_terminal() {
         // A failed write cannot be reported anywhere.
         let _ = io::stderr().write_all(cli::overview::overview(&sources.variables).as_bytes());
     }
-    let command = cli.command();
     // `serve` logs them, and `demo` ignores the settings.
     if let (false, Ok(config)) = (matches!(command, Command::Serve(_) | Command::Demo(_)), &config) {
         config.misspelt_variables(&sources.variables).iter().for_each(|sentence| cli::print_warning(sentence));
@@ -78,7 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => cli::show::run(&args, &sources, &config?),
         Command::Mcp(args) => cli::mcp::run(&args, &sources, &config?),
         Command::Diff(args) => cli::diff::run(&args, &sources, &config?),
-        Command::Health(args) => Ok(cli::health::run(&args, &config?)),
+        Command::Health(args) => Ok(cli::health::run(&args, &sources, &config?)),
     }?;
     Ok(exit.into())
 }

@@ -49,19 +49,3 @@ pub enum SignalAction {
     /// To stop.
     Stop,
 }
-
-/// A limit on open files and connections.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
-pub enum DescriptorLimit {
-    /// That of this process.
-    #[strum(to_string = "abridge")]
-    Process,
-    /// That of the system.
-    #[strum(to_string = "the machine")]
-    System,
-}
-
-/// The system offers no Unix sockets.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("abridge has no Unix sockets on this system; allowed: a TCP address such as 127.0.0.1:8787")]
-pub struct NoUnixSocketsError;

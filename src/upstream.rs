@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyError, RequestBody, UploadProgress};
-use crate::platform::{DescriptorLimit, files, process, since_1970};
+use crate::platform::{process, since_1970};
 use crate::setup_error::SetupError;
 use crate::units::Period;
 
@@ -145,8 +144,8 @@ pub enum UpstreamErrorKind {
     #[error("no connection to the upstream")]
     Connect,
     /// No connection, because this process or the system is out of file descriptors.
-    #[error("no connection to the upstream, because {0} has run out of file descriptors")]
-    Descriptors(DescriptorLimit),
+    #[error("no connection to the upstream, because abridge has run out of file descriptors")]
+    Descriptors,
     /// The TLS handshake failed, mostly because the certificate is not trusted.
     #[error("the TLS handshake with the upstream failed")]
     Tls,
@@ -347,7 +346,9 @@ impl From<legacy::Error> for UpstreamError {
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls
         } else if source.is_connect() {
-            descriptor_limit(&source).map_or(UpstreamErrorKind::Connect, UpstreamErrorKind::Descriptors)
+            let mut causes = chain(&source).filter_map(|error| error.downcast_ref());
+            let is_out = causes.any(process::is_out_of_descriptors);
+            if is_out { UpstreamErrorKind::Descriptors } else { UpstreamErrorKind::Connect }
         } else {
             match cause::<hyper::Error>(&source) {
                 Some(error) if error.is_parse_too_large() => UpstreamErrorKind::HeadTooLong,
@@ -423,14 +424,6 @@ impl UpstreamName {
     fn prefix(&self) -> String {
         self.0.as_ref().map(|name| format!("upstream {name:?}: ")).unwrap_or_default()
     }
-}
-
-/// The limit on file descriptors that caused an error, if one did.
-fn descriptor_limit(error: &(dyn StdError + 'static)) -> Option<DescriptorLimit> {
-    let reported = chain(error).find_map(|error| process::descriptor_limit(error.downcast_ref()?));
-    // A DNS look-up opens files, too, and reports an unknown name where it cannot.
-    let probed = || process::descriptor_limit(&File::open(files::NULL_DEVICE).err()?);
-    reported.or_else(|| probe::is_dns_error(error).then(probed).flatten())
 }
 
 /// The first error of a type in a chain.

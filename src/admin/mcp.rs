@@ -303,13 +303,9 @@ fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: usize) -
 /// The part of a line around the text.
 fn excerpt<'a>(line: &'a str, text: &str) -> &'a str {
     let at = memmem::find(line.as_bytes(), text.as_bytes()).unwrap_or_default();
-    let from = if at + text.len() <= MAX_LINE_BYTES {
-        0
-    } else {
-        line.floor_char_boundary(at.saturating_sub(MAX_LINE_BYTES / 2))
-    };
-    let rest = line.get(from..).unwrap_or_default();
-    rest.get(..rest.floor_char_boundary(MAX_LINE_BYTES)).unwrap_or(rest)
+    let from = line.floor_char_boundary(at.saturating_sub(MAX_LINE_BYTES / 2));
+    let to = line.floor_char_boundary(from + MAX_LINE_BYTES);
+    line.get(from..to).unwrap_or(line)
 }
 
 /// The query of a recall over HTTP that selects the same part.

@@ -46,8 +46,6 @@ pub(super) struct RunningProxy {
     pub(super) tls: bool,
     /// The header field with a key.
     pub(super) credential: Option<(HeaderName, HeaderValue)>,
-    /// The flag that names another address, for error messages.
-    flag: &'static str,
     /// How long an answer may take.
     pub(super) patience: Duration,
 }
@@ -65,9 +63,9 @@ pub(super) struct Response {
 pub enum ClientError {
     /// Nothing listens at the address.
     #[error(
-        "nothing listens on {0}; start a proxy with `abridge`, or name its address with --{1}, if it has other settings"
+        "nothing listens on {0}; start a proxy with `abridge`, or name its address with --at, if it has other settings"
     )]
-    NotListening(String, &'static str),
+    NotListening(String),
     /// The connection failed or broke.
     #[error("no answer from {0}")]
     Io(String, #[source] io::Error),
@@ -117,7 +115,7 @@ impl ProxyArgs {
     pub(super) fn proxy_for_callers(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
         let operators = config.admin.listen.as_ref().and_then(|listen| listen.0.first());
         let address = operators.or(config.server.listen.0.first());
-        let proxy = RunningProxy::of(self.at.as_deref(), address, config, "at")?;
+        let proxy = RunningProxy::of(self.at.as_deref(), address, config)?;
         Ok(RunningProxy { credential: field(KeyHeader::Authorization, sources.variables.secret(TOKEN)?), ..proxy })
     }
 }
@@ -130,13 +128,8 @@ pub(super) fn field(field: KeyHeader, key: Option<Secret>) -> Option<(HeaderName
 // === impl RunningProxy ===
 
 impl RunningProxy {
-    /// The proxy at `url`, or else at `address`. `flag` is the flag that names another one, for error messages.
-    pub(super) fn of(
-        url: Option<&str>,
-        address: Option<&Address>,
-        config: &Config,
-        flag: &'static str,
-    ) -> Result<Self, ClientError> {
+    /// The proxy at `url`, or else at `address`.
+    pub(super) fn of(url: Option<&str>, address: Option<&Address>, config: &Config) -> Result<Self, ClientError> {
         let (address, host) = match (url, address) {
             (Some(url), _) => resolve(url)?,
             (None, Some(Address::Tcp(address))) if address.port() != 0 => {
@@ -145,14 +138,13 @@ impl RunningProxy {
             }
             (None, Some(unix @ Address::Unix(_))) => (unix.clone(), LOCALHOST.to_owned()),
             (None, _) => {
-                return Err(ClientError::Unusable(format!(
-                    "the port in server.listen is 0, so the system chooses it; name the real one with --{flag}"
-                )));
+                let why = "the port in server.listen is 0, so the system chooses it; name the real one with --at";
+                return Err(ClientError::Unusable(why.to_owned()));
             }
         };
         let name = url.map_or_else(|| address.to_string(), str::to_owned);
         let tls = url.is_none() && matches!(address, Address::Tcp(_)) && config.tls.is_some();
-        Ok(Self { address, host, name, tls, credential: None, flag, patience: STEP_TIMEOUT })
+        Ok(Self { address, host, name, tls, credential: None, patience: STEP_TIMEOUT })
     }
 
     fn is_on_this_machine(&self) -> bool {
@@ -234,9 +226,7 @@ impl RunningProxy {
             })
         });
         connected.await.unwrap_or_else(|late| Err(late.into())).map_err(|error: io::Error| match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
-                ClientError::NotListening(self.name.clone(), self.flag)
-            }
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => ClientError::NotListening(self.name.clone()),
             _ => self.broken(error),
         })
     }
@@ -258,8 +248,7 @@ fn resolve(url: &str) -> Result<(Address, String), ClientError> {
     let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
     let addresses = (host.trim_matches(['[', ']']), port).to_socket_addrs();
     let address = addresses.map_err(|error| ClientError::Io(url.to_owned(), error))?.next().ok_or_else(wrong)?;
-    let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
-    Ok((Address::Tcp(address), host.to_owned()))
+    Ok((Address::Tcp(address), authority.to_string()))
 }
 
 // === impl Response ===
@@ -300,7 +289,7 @@ mod tests {
                 client.write_all(piece.as_bytes())
             })
         });
-        let proxy = RunningProxy::of(Some(&url), None, &Config::default(), "at").unwrap();
+        let proxy = RunningProxy::of(Some(&url), None, &Config::default()).unwrap();
         RunningProxy { patience, ..proxy }.get("/")
     }
 

@@ -4,20 +4,17 @@ use std::fmt::{Display, Write as _};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
-use httpdate::parse_http_date;
 use serde::Serialize;
 
 use crate::admin::access::Exposure;
-use crate::cli::{Exit, OutputArgs, health, print, runtime};
+use crate::cli::{Exit, OutputArgs, escape, health, print, runtime};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, MissingError, Sources, operator_token};
 use crate::payload::{Keys, Lifetime, Payload};
-use crate::platform::files::free_space;
 use crate::platform::folder_of;
-use crate::roots;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 use crate::store::engine::{self, Options};
@@ -59,18 +56,6 @@ enum CheckStatus {
 
 /// The timeout of each step.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The largest accepted difference between two clocks, in seconds.
-const MAX_CLOCK_SKEW_SECONDS: u64 = 60;
-
-/// The maximum number of windows that are printed.
-const MAX_WINDOWS_SHOWN: usize = 3;
-
-/// Below this free space, in bytes, a busy hour may fill the disk.
-const LOW_SPACE: u64 = 1 << 30;
-
-/// Below this free space, in bytes, hardly anything can be stored.
-const NO_SPACE: u64 = 16 << 20;
 
 /// The text that is written as a check. It is swept like any unused payload.
 const PROBE_TEXT: &str = "abridge doctor has looked whether this can be stored";
@@ -140,11 +125,7 @@ async fn check_addresses(findings: &mut Findings, config: &Config) {
                 findings.fault("address", format!("{address} is taken by another program"), fix);
             }
             Err(error) => {
-                let fix = match error.kind() {
-                    ErrorKind::PermissionDenied => "take a port from 1024 on, or a folder that this user may write to",
-                    ErrorKind::NotFound => "make the folder of the socket, or name another one",
-                    _ => "listen on an address of this machine: 127.0.0.1:8787, or 0.0.0.0:8787 for all of them",
-                };
+                let fix = "listen on an address of this machine and a port that this user may take, or in a folder that it may write to";
                 findings.fault("address", format!("{address} cannot be listened on: {error}"), fix);
             }
         }
@@ -180,7 +161,7 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
     }
 }
 
-// === the store: it opens, can be written to, and has disk space ===
+// === the store: it opens and can be written to ===
 
 async fn check_store(findings: &mut Findings, config: &Config, environment: &Environment) {
     if !config.store.enabled {
@@ -199,7 +180,6 @@ async fn check_store(findings: &mut Findings, config: &Config, environment: &Env
     } else {
         check_can_be_created(findings, &path);
     }
-    check_free_space(findings, &path, config.store.max_bytes);
 }
 
 /// Says which files were set aside.
@@ -296,23 +276,10 @@ async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> anyhow::Res
     Ok(())
 }
 
-fn check_free_space(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {
-    let Some(free) = nearest_existing_folder(path).and_then(free_space) else { return };
-    let said = format!("{} MiB free for the store, which takes at most {max_bytes}", free >> 20);
-    let fix = "make room, set a smaller store.max_bytes, or set store.path to another disk";
-    match free {
-        _ if free < NO_SPACE => findings.fault("disk", said, fix),
-        _ if free < LOW_SPACE.min(max_bytes.0) => findings.warn("disk", said, fix),
-        _ => findings.ok("disk", said),
-    }
-}
-
-// === upstreams: connection, certificates, clock and context windows ===
+// === upstreams: connection, certificates and context windows ===
 
 async fn check_upstreams(findings: &mut Findings, config: &Config, environment: &Environment) {
-    let clients = clients::all(config, environment);
-    check_roots(findings, &clients);
-    for Client { settings, name, upstream } in clients {
+    for Client { settings, name, upstream } in clients::all(config, environment) {
         let upstream = match upstream {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -331,39 +298,9 @@ async fn check_upstreams(findings: &mut Findings, config: &Config, environment: 
             None => findings.ok("upstream", said),
             Some(fix) => findings.fault("upstream", said, fix),
         }
-        check_clock(findings, probed.date());
         check_windows(findings, config, &upstream, probed).await;
         findings.prefix.clear();
     }
-}
-
-fn check_roots(findings: &mut Findings, clients: &[Client]) {
-    if clients.iter().all(|client| client.settings.url.uri().scheme_str() != Some("https")) {
-        return findings.ok("roots", "not needed: the upstream is asked without TLS");
-    }
-    match roots::of_system().len() {
-        0 => {
-            let said = "the system has no root certificates; Mozilla's are taken, as they were when abridge was built";
-            findings.warn("roots", said, "install ca-certificates, or name a file in upstream.ca_file");
-        }
-        n => findings.ok("roots", format!("{n} root certificates of the system")),
-    }
-}
-
-fn check_clock(findings: &mut Findings, date: Option<&str>) {
-    let seconds = |date| Some(parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs());
-    let Some(theirs) = date.and_then(seconds) else {
-        return findings.ok("clock", "not compared: the upstream sends no date");
-    };
-    let ours = Clock::system().now().0;
-    let apart = ours.abs_diff(theirs);
-    if apart <= MAX_CLOCK_SKEW_SECONDS {
-        return findings.ok("clock", format!("within {MAX_CLOCK_SKEW_SECONDS} s of the upstream's"));
-    }
-    let way = if ours > theirs { "ahead of" } else { "behind" };
-    let said =
-        format!("{apart} s {way} the upstream's: certificates may seem invalid, and store.keep_for goes by this clock");
-    findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
 }
 
 async fn check_windows(findings: &mut Findings, config: &Config, upstream: &Upstream, probed: Probe) {
@@ -373,10 +310,7 @@ async fn check_windows(findings: &mut Findings, config: &Config, upstream: &Upst
     let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();
     let mut said = format!("{of_settings} of [[models]], well-known models by name");
     if !reported.is_empty() {
-        let shown = reported.iter().take(MAX_WINDOWS_SHOWN).map(|(model, tokens)| format!("{model} = {tokens}"));
-        let shown = shown.collect::<Vec<_>>().join(", ");
-        let more = if reported.len() > MAX_WINDOWS_SHOWN { ", …" } else { "" };
-        said = format!("{said}, {} as the upstream says: {}{more}", reported.len(), shown);
+        said = format!("{said}, {} as the upstream says", reported.len());
     }
     if !was_listed || is_known || !reported.is_empty() || of_settings > 0 {
         return findings.ok("windows", said);
@@ -422,16 +356,11 @@ impl Findings {
         let mut text = String::new();
         for Finding { verdict, about, said, fix } in &self.checks {
             // Writing into a String never fails.
-            let _written = writeln!(text, "{verdict:<5} {about:<11} {}", one_line(said));
+            let _written = writeln!(text, "{verdict:<5} {about:<11} {}", escape::to_single_line(said, usize::MAX));
             if let Some(fix) = fix {
-                let _written = writeln!(text, "      fix: {}", one_line(fix));
+                let _written = writeln!(text, "      fix: {}", escape::to_single_line(fix, usize::MAX));
             }
         }
         text
     }
-}
-
-/// Replaces control characters, so that text from a server or a file neither ends a line nor controls the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -4,11 +4,7 @@
 pub(super) fn to_single_line(text: &str, max_chars: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(max_chars.saturating_mul(4)));
     for c in text.chars().take(max_chars) {
-        if is_unsafe(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
+        if is_unsafe(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }

@@ -1,7 +1,5 @@
 //! `abridge explain`: prints what a setting does, as `proxy.toml.example` says it.
 
-use strsim::levenshtein;
-
 use crate::cli::{Exit, print, print_error};
 
 /// Arguments of `explain`.
@@ -28,9 +26,6 @@ struct Entry {
 const EXAMPLE: &str = include_str!("../../proxy.toml.example");
 const SCHEMA: &str = include_str!("../../assets/proxy.schema.json");
 
-/// How many letters of a name may be wrong for it to be suggested.
-const MAX_TYPOS: usize = 3;
-
 /// Prints a setting, a table, the names of all, or the schema.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.schema {
@@ -43,13 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let key = key.trim_matches(['[', ']']);
     let found = found(&entries, key);
     if found.is_empty() {
-        let names = nearest(&entries, key).join(" or ");
-        let hint = if names.is_empty() {
-            "abridge explain prints all names".to_owned()
-        } else {
-            format!("did you mean {names}?")
-        };
-        print_error(&anyhow::anyhow!("no setting is called {key:?}; {hint}"));
+        print_error(&anyhow::anyhow!("no setting is called {key:?}; abridge explain prints all names"));
         return Ok(Exit::Usage);
     }
     print([found.join("\n")])
@@ -57,35 +46,26 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 
 /// The texts of what is called so: a table with all that is in it, a setting under its table, or settings by their last key.
 fn found(entries: &[Entry], key: &str) -> Vec<String> {
-    let is_inside =
-        |entry: &&Entry| entry.name == key || entry.name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
     if entries.iter().any(|entry| entry.is_table && entry.name == key) {
+        let is_inside = |entry: &&Entry| format!("{}.", entry.name).starts_with(&format!("{key}."));
         return entries.iter().filter(is_inside).map(|entry| entry.text.clone()).collect();
     }
-    let named = |is_it: &dyn Fn(&str) -> bool| {
-        let is_it = |entry: &&Entry| !entry.is_table && is_it(&entry.name);
-        entries.iter().filter(is_it).map(Entry::under_its_table).collect::<Vec<_>>()
-    };
-    let exact = named(&|name| name == key);
-    if exact.is_empty() { named(&|name| name.rsplit('.').next() == Some(key)) } else { exact }
-}
-
-fn nearest<'e>(entries: &'e [Entry], key: &str) -> Vec<&'e str> {
-    let last = |name: &'e str| name.rsplit('.').next().unwrap_or(name);
-    let typos = |name| levenshtein(key, name).min(levenshtein(key, last(name)));
-    let mut near: Vec<_> = entries.iter().map(|entry| (typos(&entry.name), &*entry.name)).collect();
-    near.retain(|(typos, _)| *typos <= MAX_TYPOS.min(key.len() / 3));
-    near.sort_unstable();
-    near.into_iter().take(3).map(|(_, name)| name).collect()
+    let is_it = |entry: &&Entry| !entry.is_table && (entry.name == key || entry.name.rsplit('.').next() == Some(key));
+    entries.iter().filter(is_it).map(Entry::under_its_table).collect()
 }
 
 /// The settings and tables of the example.
 fn entries() -> Vec<Entry> {
-    let (mut entries, mut table, mut text) = (Vec::new(), String::new(), String::new());
-    let mut lines = EXAMPLE.lines();
-    while let Some(line) = lines.next() {
+    let (mut entries, mut table, mut text) = (Vec::<Entry>::new(), String::new(), String::new());
+    for line in EXAMPLE.lines() {
         if line.is_empty() {
             text.clear(); // the head of the file
+            continue;
+        }
+        if line.starts_with([' ', ']'])
+            && let Some(list) = entries.last_mut()
+        {
+            list.text.extend([line, "\n"]);
             continue;
         }
         text.push_str(line);
@@ -99,13 +79,7 @@ fn entries() -> Vec<Entry> {
         if let Some(header) = header.filter(|header| is_name(header)) {
             header.clone_into(&mut table);
             entries.push(Entry { name: table.clone(), text: std::mem::take(&mut text), is_table: true });
-        } else if let Some((key, value)) = code.split_once(" = ").filter(|(key, _)| is_name(key)) {
-            if value == "[" {
-                for line in lines.by_ref().take_while(|line| *line != "]") {
-                    text.extend([line, "\n"]);
-                }
-                text.push_str("]\n");
-            }
+        } else if let Some((key, _)) = code.split_once(" = ").filter(|(key, _)| is_name(key)) {
             let name = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
             entries.push(Entry { name, text: std::mem::take(&mut text), is_table: false });
         }
@@ -137,7 +111,6 @@ mod tests {
         assert!(text("preset").starts_with("# The set of defaults"), "{}", text("preset"));
         assert!(text("upstreams").contains("# [[upstreams]]"));
         assert_eq!(text("nothing"), "");
-        assert_eq!(nearest(&entries, "max_boddy"), ["server.max_body"]);
         let settings = toml::Value::try_from(crate::config::Config::default()).unwrap();
         let tables = settings.as_table().unwrap().iter().filter_map(|(table, value)| Some((table, value.as_table()?)));
         for (table, keys) in tables.filter(|(_, keys)| keys.values().all(|value| !value.is_table())) {

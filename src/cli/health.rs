@@ -2,33 +2,29 @@
 
 use http::Request;
 
-use crate::cli::client::{ClientError, RunningProxy};
+use crate::cli::client::{ClientError, ProxyArgs, RunningProxy};
 use crate::cli::{Exit, refuse};
-use crate::config::Config;
+use crate::config::{Config, Sources};
 use crate::server::listen::Address;
 
 const PATH: &str = "/abridge/healthz";
 
-/// The flag that names the proxy.
-const FLAG: &str = "url";
-
 /// Arguments of `health`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The proxy's address.
-    #[arg(long, help = "The proxy's address: http://host:port or unix:/path [default: the first of server.listen]")]
-    url: Option<String>,
+    #[command(flatten)]
+    at: ProxyArgs,
 }
 
 /// Checks the proxy, and prints the reason to standard error if it is not healthy.
-pub fn run(args: &Args, config: &Config) -> Exit {
-    let proxy = RunningProxy::of(args.url.as_deref(), config.server.listen.0.first(), config, FLAG);
-    proxy.and_then(|proxy| proxy.wait(ask(&proxy))).map_or_else(|error| refuse(&error.into()), |()| Exit::Ok)
+pub fn run(args: &Args, sources: &Sources, config: &Config) -> Exit {
+    let checked = args.at.proxy_for_callers(sources, config).and_then(|proxy| Ok(proxy.wait(ask(&proxy))?));
+    checked.map_or_else(|error| refuse(&error), |()| Exit::Ok)
 }
 
 /// Whether an abridge proxy answers at this address; with TLS, whether the address accepts connections.
 pub(super) async fn answers(address: &Address, config: &Config) -> bool {
-    let Ok(proxy) = RunningProxy::of(None, Some(address), config, FLAG) else { return false };
+    let Ok(proxy) = RunningProxy::of(None, Some(address), config) else { return false };
     ask(&proxy).await.is_ok()
 }
 

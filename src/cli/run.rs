@@ -146,7 +146,7 @@ impl AgentCommand {
         let mut command = process::command(program);
         command.args(self.client.arguments(url)).args(arguments);
         command.envs(self.client.variables(url)).envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let mut child = process::spawn(&mut command)?;
+        let mut child = command.spawn()?;
         let id = child.id();
         let mut ended = pin!(run_blocking(move || process::wait(&mut child)));
         loop {

@@ -42,7 +42,10 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
     match command {
         Command::Install { .. } => install(&path, &serve_command(sources, config)?),
         Command::Uninstall => uninstall(&path),
-        Command::Status => status(&path),
+        Command::Status => {
+            let status = systemctl(&["--no-pager", "status", UNIT])?;
+            Ok(if status.success() { Exit::Ok } else { Exit::No })
+        }
     }
 }
 
@@ -69,15 +72,6 @@ fn uninstall(path: &Path) -> anyhow::Result<Exit> {
     }
     fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
     print([format!("removed: {}\n", path.display())])
-}
-
-fn status(path: &Path) -> anyhow::Result<Exit> {
-    if !path.exists() {
-        print([format!("there is no service: {} does not exist; abridge service install makes it\n", path.display())])?;
-        return Ok(Exit::No);
-    }
-    let status = systemctl(&["--no-pager", "status", UNIT])?;
-    Ok(if status.success() { Exit::Ok } else { Exit::No })
 }
 
 // === the command of the service ===

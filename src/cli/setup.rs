@@ -111,12 +111,12 @@ impl Setup<'_> {
             let Some(original) = file.original()? else {
                 return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
             };
-            let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
-            let url = edit::url_in(&before, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
             let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
-            let backup = file.backup().display();
             undone.ok_or_else(|| {
-                anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
+                anyhow!(
+                    "{shown} does not have the lines that lead to {url}; --url names another address; the original is in {}",
+                    file.backup.display()
+                )
             })?
         } else {
             client.edit(&file.path, &before, url, variables)?
@@ -147,10 +147,7 @@ impl Setup<'_> {
             return print([format!("{client}: taken back\n")]);
         }
         file.write(&after)?;
-        print([format!(
-            "{client}: written; abridge setup {client} --undo takes it back\n{}",
-            client.profiles_elsewhere(&file.path)
-        )])
+        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
     }
 }
 
@@ -170,67 +167,47 @@ fn asked() -> io::Result<bool> {
 /// A file with settings, which may not exist yet.
 struct SettingsFile {
     path: PathBuf,
-    // The original; empty without a file, beside a mark of that.
+    /// The original; empty if there was none.
     backup: PathBuf,
-    created: PathBuf,
 }
 
 impl SettingsFile {
     fn at(path: PathBuf) -> Self {
-        let beside = |end: &str| {
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(end);
-            path.with_file_name(name)
-        };
-        let (backup, created) = (beside(".abridge-backup"), beside(".abridge-created"));
-        Self { path, backup, created }
-    }
-
-    /// The original, or the mark that there was none.
-    fn backup(&self) -> &Path {
-        if self.created.exists() { &self.created } else { &self.backup }
+        let mut backup = path.file_name().unwrap_or_default().to_owned();
+        backup.push(".abridge-backup");
+        Self { backup: path.with_file_name(backup), path }
     }
 
     /// The text before [`Self::write`]; none if nothing was written.
     fn original(&self) -> anyhow::Result<Option<String>> {
-        if self.created.exists() { Ok(Some(String::new())) } else { read(&self.backup) }
+        read(&self.backup)
     }
 
     /// Writes the text, and keeps the original.
     fn write(&self, text: &str) -> anyhow::Result<()> {
-        let before = self.backup().display();
+        let backup = self.backup.display();
         ensure!(
             self.original()?.is_none(),
-            "it was set up before, as {before} shows; take that back with --undo first"
+            "it was set up before, as {backup} shows; take that back with --undo first"
         );
-        if self.path.exists() {
-            // A file that cannot be written needs no backup, which would say that it was.
-            fs::OpenOptions::new().append(true).open(&self.path).with_context(|| self.not_written())?;
-            if let Err(error) = fs::copy(&self.path, &self.backup).and_then(|_| sync(&self.backup)) {
-                // A part of one would be taken for the original.
-                let _ = remove(&self.backup);
-                return Err(error).with_context(|| format!("cannot write {}", self.backup.display()));
-            }
-        } else {
-            let folder = self.path.parent().map_or(Ok(()), fs::create_dir_all);
-            folder.and_then(|()| fs::write(&self.created, "")).with_context(|| self.not_written())?;
+        // A file that cannot be written needs no backup, which would say that it was.
+        let folder = self.path.parent().map_or(Ok(()), fs::create_dir_all);
+        let file = folder.and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&self.path));
+        file.with_context(|| self.not_written())?;
+        if let Err(error) = fs::copy(&self.path, &self.backup).and_then(|_| sync(&self.backup)) {
+            // A part of one would be taken for the original.
+            let _ = remove(&self.backup);
+            return Err(error).with_context(|| format!("cannot write {backup}"));
         }
         fs::write(&self.path, text).with_context(|| self.not_written())
     }
 
-    /// Writes what the text is without the change, or removes the file if there was none. Nothing else stays.
+    /// Writes what the text is without the change, or removes the file if nothing is left.
     fn restore(&self, text: &str) -> anyhow::Result<()> {
-        if !self.created.exists() {
-            fs::write(&self.path, text).with_context(|| self.not_written())?;
-            return remove(&self.backup).with_context(|| format!("cannot remove {}", self.backup.display()));
-        }
-        // A link that led nowhere is not the file that was made.
-        let made = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let left = if text.is_empty() { remove(&made) } else { fs::write(&self.path, text) };
-        left.and_then(|()| remove(&self.created)).with_context(|| self.not_written())?;
-        // It goes if it is empty: the file was the first one in it.
-        let _ = self.path.parent().map(fs::remove_dir);
-        Ok(())
+        // A link stays, and what it leads to is removed.
+        let file = || fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let written = if text.is_empty() { remove(&file()) } else { fs::write(&self.path, text) };
+        written.and_then(|()| remove(&self.backup)).with_context(|| self.not_written())
     }
 
     fn not_written(&self) -> String {

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 
 use anyhow::anyhow;
 
-use crate::cli::client::{ClientError, ProxyArgs, Response, RunningProxy};
+use crate::cli::client::{ClientError, ProxyArgs};
 use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
 use crate::payload::PayloadKey;
@@ -47,7 +47,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             answer => answer?,
         };
         if answer.status != 200 {
-            return Ok(refuse(&anyhow!("{}", failure_message(&answer, &proxy))));
+            return Ok(refuse(&proxy.refused(&answer)));
         }
         let end = answer.header("x-abridge-range").and_then(|range| range.split_once('-')?.1.parse().ok());
         let size: Option<usize> = answer.header("x-abridge-size").and_then(|size| size.parse().ok());
@@ -61,18 +61,5 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             (Some(end), Some(size)) if end < size && end > from => from = end,
             _ => return Ok(Exit::Ok),
         }
-    }
-}
-
-/// The error for a response without a payload, with a fix.
-fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
-    let why = answer.first_line();
-    match answer.status {
-        404 => format!(
-            "{why}; ask the abridge that wrote the notice (--at), and see whether its store.path is still the same file"
-        ),
-        500 if answer.header("x-abridge-error") == Some("payload_damaged") => why,
-        410 => format!("{why}; a longer store.keep_for or a larger store.max_bytes keeps later ones"),
-        status => format!("{} answers {status}: {why}", proxy.name),
     }
 }

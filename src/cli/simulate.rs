@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
     let has_judged = args.policies.iter().any(|policy| is_url(policy));
     let judge = has_judged.then(|| Judge::listen(args.judge_upstream, args.summary_tokens)).transpose()?;
-    for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
+    for policy in &args.policies {
         let is_built_in = [PRESENT, NO_EDITS].contains(&policy.as_str());
         let named = Some(policy.as_str()).filter(|name| !is_built_in && config.policies.contains_key(*name));
         let judged =
@@ -121,6 +121,7 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
         let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
         let keep_alive = config.keep_alive.enabled.then_some(config.keep_alive.after.0);
+        let name = policy.trim_start_matches("http://").trim_end_matches(".toml").to_owned();
         candidates.push(PolicyUnderTest { name, planners, judged, keep_alive });
     }
     let variables = &sources.variables;
@@ -172,20 +173,6 @@ fn progress_bar(json: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} requests, {eta} left");
     let bar = ProgressBar::with_draw_target(Some(0), target);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// The names of the policies: the file stems, or the whole paths where stems are equal.
-fn policy_names(policies: &[String]) -> Vec<String> {
-    let stem = |policy: &String| {
-        if is_url(policy) {
-            return policy.trim_start_matches("http://").to_owned();
-        }
-        let stem = Path::new(policy).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        stem.unwrap_or_else(|| policy.clone())
-    };
-    let stems: Vec<String> = policies.iter().map(stem).collect();
-    let alone = |name: &String| stems.iter().filter(|other| *other == name).count() == 1;
-    stems.iter().zip(policies).map(|(stem, policy)| if alone(stem) { stem.clone() } else { policy.clone() }).collect()
 }
 
 // === the upstream of proxies that are policies ===
@@ -258,7 +245,7 @@ impl Judge {
 
     /// What sends a request through the proxy at this base URL.
     fn through(&self, url: &str, patience: Duration) -> anyhow::Result<Box<Judged>> {
-        let mut proxy = RunningProxy::of(Some(url), None, &Config::default(), "policy")?;
+        let mut proxy = RunningProxy::of(Some(url), None, &Config::default())?;
         proxy.patience = patience;
         let path = url.parse::<http::Uri>()?.path().trim_end_matches('/').to_owned();
         let prefix = path.strip_suffix("/v1").unwrap_or(&path).to_owned();

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery};
+use http::uri::Authority;
 
 use super::Config;
 use super::error::ConfigError;
@@ -13,9 +13,7 @@ use super::value::LocatedValue;
 use crate::admin::access::Exposure;
 use crate::admin::is_admin_path;
 use crate::inspect::MAX_REQUESTS;
-use crate::platform::sockets;
 use crate::recall::Via;
-use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::units::{ByteSize, Period};
 
@@ -36,7 +34,6 @@ type Checked = Result<(), ConfigError>;
 pub(super) fn check(config: &Config, written: &LocatedValue) -> Checked {
     let checker = Checker { config, written };
     checker.limits()?;
-    checker.addresses()?;
     checker.admin()?;
     checker.tls()?;
     checker.upstreams()?;
@@ -49,12 +46,6 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Checked {
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     host.is_some_and(|host| host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@')))
-}
-
-/// The first of some values that is there before.
-fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
-    let again = values.iter().enumerate().find(|(n, value)| values.iter().take(*n).any(|earlier| earlier == *value));
-    again.map(|(_, value)| value)
 }
 
 /// Says which names are allowed if a table has no such one.
@@ -70,10 +61,6 @@ pub(super) fn known<T>(table: &str, names: &BTreeMap<String, T>, name: &str) -> 
 /// The keys of a path of plain ones.
 fn keys(path: &str) -> Vec<&str> {
     path.split('.').collect()
-}
-
-fn has_free_port(address: &Address) -> bool {
-    matches!(address, Address::Tcp(address) if address.port() == 0)
 }
 
 struct Checker<'a> {
@@ -136,27 +123,10 @@ impl Checker<'_> {
 
     fn compress(&self) -> Checked {
         let prefix = &self.config.compress.prefix;
-        let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && prefix.parse::<PathAndQuery>().is_ok();
-        let is_own = is_admin_path(prefix) || prefix.contains(['?', '#']);
-        let allowed =
+        let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && !prefix.contains(['?', '#', ' ']);
+        let message =
             "allowed: nothing, or a path that begins with \"/\" and does not end with one, not below /abridge";
-        let message = format_args!("{prefix:?} is not such a path; {allowed}");
-        self.ensure(prefix.is_empty() || (is_path && !is_own), &["compress", "prefix"], message)
-    }
-
-    fn addresses(&self) -> Checked {
-        let Config { server, admin, .. } = self.config;
-        let operators = admin.listen.as_ref();
-        for (path, addresses) in [(["server", "listen"], Some(&server.listen)), (["admin", "listen"], operators)] {
-            let mut sockets = addresses.iter().flat_map(|all| &all.0).filter(|one| matches!(one, Address::Unix(_)));
-            if let (Some(socket), Err(error)) = (sockets.next(), sockets::available()) {
-                return self.refuse(&path, format!("{socket}: {error}"));
-            }
-        }
-        let fixed: Vec<_> = server.listen.0.iter().filter(|address| !has_free_port(address)).collect();
-        repeated(&fixed).map_or(Ok(()), |address| {
-            self.refuse(&["server", "listen"], format_args!("{address} is there twice; allowed: once"))
-        })
+        self.ensure(prefix.is_empty() || is_path && !is_admin_path(prefix), &["compress", "prefix"], message)
     }
 
     fn admin(&self) -> Checked {
@@ -173,16 +143,9 @@ impl Checker<'_> {
             self.ensure(is_origin(origin), &["admin", "origins"], message)?;
         }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {
-            let message = match address {
-                _ if !has_free_port(address) && self.config.server.listen.0.contains(address) => {
-                    "is in server.listen too; allowed: another address"
-                }
-                Address::Tcp(tcp) if Exposure::of(*tcp) == Exposure::Network && admin.token_env.is_none() => {
-                    "can be reached from other machines, so operators need a token; allowed: a loopback address, a Unix socket, or admin.token_env = \"NAME\" with the token in the variable NAME"
-                }
-                _ => continue,
-            };
-            return self.refuse(&["admin", "listen"], format!("{address} {message}"));
+            let is_known = admin.token_env.is_some() || address.exposure() != Exposure::Network;
+            let message = "can be reached from other machines, so operators need a token; allowed: a loopback address, a Unix socket, or admin.token_env = \"NAME\" with the token in the variable NAME";
+            self.ensure(is_known, &["admin", "listen"], format_args!("{address} {message}"))?;
         }
         Ok(())
     }

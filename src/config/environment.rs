@@ -245,12 +245,9 @@ fn admin_token(variables: &Variables, name: &str) -> Result<Secret, ConfigError>
 
 /// The proxies in the well-known variables. Lower case overrides upper case.
 fn proxies(variables: &Variables) -> Result<Proxies, ConfigError> {
-    // In a CGI process, `HTTP_PROXY` contains the `Proxy` header of the client.
-    let of_a_request = variables.text("REQUEST_METHOD")?.is_some();
-    let http: &[&str] = if of_a_request { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] };
     Ok(Proxies {
         all: proxy(variables, &["all_proxy", "ALL_PROXY"])?,
-        http: proxy(variables, http)?,
+        http: proxy(variables, &["http_proxy", "HTTP_PROXY"])?,
         https: proxy(variables, &["https_proxy", "HTTPS_PROXY"])?,
         no: variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts.to_owned()),
     })
@@ -343,13 +340,6 @@ mod tests {
             no: Some("localhost,.internal".into()),
         };
         assert_eq!(proxies.unwrap().proxies, expected);
-    }
-
-    #[test]
-    fn http_proxy_in_upper_case_is_ignored_in_a_cgi_environment() {
-        let both = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://evil"), ("HTTPS_PROXY", "http://ours")];
-        let proxies = read(&both, None).unwrap().proxies;
-        assert_eq!((proxies.http, proxies.https.as_deref()), (None, Some("http://ours")));
     }
 
     #[test]

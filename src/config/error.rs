@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::de::{self, Unexpected};
 use strsim::levenshtein;
 
-use super::table_with;
 use crate::telemetry::Escaped;
 use crate::wildcard;
 
@@ -96,10 +95,9 @@ impl ConfigError {
         match &self.0.kind {
             ConfigErrorKind::UnknownKey { key, allowed } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let hint = match (closest_match(key, allowed).map(did_you_mean), table_with(key)) {
-                    _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
-                    (None, Some(other)) => format!("it belongs to [{other}]; "),
-                    (near, _) => near.unwrap_or_default(),
+                let hint = match removed(&path, key) {
+                    Some(now) => format!("it was removed: {now}; "),
+                    None => closest_match(key, allowed).map(did_you_mean).unwrap_or_default(),
                 };
                 format!("unknown key {key:?} {table}; {hint}allowed: {}", allowed.join(", "))
             }

@@ -90,7 +90,7 @@ impl Sources {
             }
         };
         let mut layer = LocatedValue::from_file(path, &text)?;
-        fold_header_names(&mut layer)?;
+        fold_header_names(&mut layer);
         Ok(layer)
     }
 
@@ -99,10 +99,9 @@ impl Sources {
         for name in self.variables.names().filter(|name| name.starts_with(PREFIX)) {
             let location = SourceLocation::Variable(name.into());
             let text = self.variables.text(name)?.unwrap_or_default();
-            let mut value = variable(&location, name.trim_start_matches(PREFIX), text)?;
-            fold_header_names(&mut value)?;
-            layer.merge(value);
+            layer.merge(variable(&location, name.trim_start_matches(PREFIX), text)?);
         }
+        fold_header_names(&mut layer);
         Ok(layer)
     }
 }
@@ -175,11 +174,7 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it is longer than 1MiB"));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let line =
-            error.as_bytes().iter().take(error.utf8_error().valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
-        std::io::Error::other(format!("line {line} is not UTF-8"))
-    })
+    String::from_utf8(bytes).map_err(|error| std::io::Error::other(error.utf8_error()))
 }
 
 /// Parses the value of a variable as TOML if that fits the key, and takes it as text otherwise: so `1` is a number, and
@@ -203,23 +198,20 @@ fn variable(location: &SourceLocation, name: &str, text: &str) -> Result<Located
 }
 
 /// Turns header names into lower case, so that a later layer replaces a header of an earlier one.
-fn fold_header_names(layer: &mut LocatedValue) -> Result<(), ConfigError> {
-    let Value::Table(top) = &mut layer.value else { return Ok(()) };
-    for (_, upstreams) in top.iter_mut().filter(|(key, _)| ["upstream", "upstreams"].contains(&key.as_str())) {
-        let each = match &mut upstreams.value {
-            Value::List(list) => list.as_mut_slice(),
-            _ => std::slice::from_mut(upstreams),
-        };
-        for headers in each.iter_mut().filter_map(|upstream| upstream.table_mut("headers")) {
-            for (name, value) in std::mem::take(headers) {
-                let location = value.key_location.clone();
-                if headers.insert(name.to_ascii_lowercase(), value).is_some() {
-                    let message =
-                        format!("the header {name:?} is given twice; the case of its letters makes no difference");
-                    return Err(ConfigError::at(&location, message));
+fn fold_header_names(layer: &mut LocatedValue) {
+    match &mut layer.value {
+        Value::List(list) => list.iter_mut().for_each(fold_header_names),
+        Value::Table(table) => {
+            for (key, value) in table {
+                match &mut value.value {
+                    Value::Table(headers) if key == "headers" => {
+                        let folded = std::mem::take(headers).into_iter();
+                        *headers = folded.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+                    }
+                    _ => fold_header_names(value),
                 }
             }
         }
+        _ => {}
     }
-    Ok(())
 }

@@ -136,12 +136,6 @@ impl LocatedValue {
         let list = table.entry(key.to_owned()).or_insert_with(|| Self::of_flag("", Value::List(Vec::new())));
         if let Value::List(list) = &mut list.value { Some(list) } else { None }
     }
-
-    /// The table under a key of this table, mutably.
-    pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut BTreeMap<String, Self>> {
-        let Value::Table(table) = &mut self.value else { return None };
-        if let Value::Table(found) = &mut table.get_mut(key)?.value { Some(found) } else { None }
-    }
 }
 
 fn convert(

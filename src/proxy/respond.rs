@@ -13,7 +13,6 @@ use crate::admin::access::AccessError;
 use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
-use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
 use crate::upstream::probe::PROXY_ADVICE;
 use crate::upstream::target::TargetError;
@@ -130,7 +129,7 @@ impl ProxyError {
             Self::RecallFailed => (StatusCode::BAD_GATEWAY, "recall_failed"),
             Self::SocketRefused => (StatusCode::UPGRADE_REQUIRED, "websocket_refused"),
             Self::Upstream(error) => match error.kind {
-                Kind::Connect | Kind::Descriptors(_) => (StatusCode::BAD_GATEWAY, "upstream_connect"),
+                Kind::Connect | Kind::Descriptors => (StatusCode::BAD_GATEWAY, "upstream_connect"),
                 Kind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
                 Kind::ProxyRefusal => (StatusCode::BAD_GATEWAY, "proxy_auth"),
                 Kind::SlowClient => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
@@ -249,11 +248,8 @@ fn advice(error: &UpstreamError) -> String {
         UpstreamErrorKind::Connect => {
             format!("check that it is running, and {} in the settings, or {}", setting("url"), error.upstream.url_flag())
         }
-        UpstreamErrorKind::Descriptors(DescriptorLimit::Process) => {
+        UpstreamErrorKind::Descriptors => {
             "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in the settings".to_owned()
-        }
-        UpstreamErrorKind::Descriptors(DescriptorLimit::System) => {
-            "raise fs.file-max with sysctl, or find the process that holds them open".to_owned()
         }
         UpstreamErrorKind::Tls => {
             format!("check its certificate; {} in the settings adds a root certificate", setting("ca_file"))

@@ -77,7 +77,7 @@ fn describe(error: &UpstreamError) -> &'static str {
         UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "it did not answer in time",
         UpstreamErrorKind::Connect => "no connection to it",
         UpstreamErrorKind::ProxyRefusal => "the proxy before it wants a user and a password (407)",
-        UpstreamErrorKind::Descriptors(_) => "no connection to it, because no file descriptor is left",
+        UpstreamErrorKind::Descriptors => "no connection to it, because no file descriptor is left",
         UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "its answer cannot be read",
         UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => "it closed the connection without an answer",
     }

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, DATE, HeaderMap, HeaderValue, LOCATION};
+use http::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
@@ -21,7 +21,6 @@ use super::routes::ANTHROPIC_VERSION;
 use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
 use crate::body::{self, Budget, Limits, Pace, PacedBody, Pool, ReadError, RequestBody};
 use crate::dialect;
-use crate::platform::DescriptorLimit;
 use crate::tokens::models::{LocalServer, next_page_after, num_ctx, windows_in};
 
 /// A finished probe.
@@ -63,7 +62,7 @@ pub enum ProbeOutcome {
     /// The proxy answers 407.
     ProxyRefusal,
     /// No file descriptor was left for a connection.
-    OutOfDescriptors(DescriptorLimit),
+    OutOfDescriptors,
     /// The answer cannot be read.
     Unreadable,
     /// The server closed the connection.
@@ -90,11 +89,6 @@ impl Probe {
             Ok(Ok(answer)) => (ProbeOutcome::of_answer(&answer, upstream.has_key()), Some(answer)),
         };
         Self { url, outcome, request, answer }
-    }
-
-    /// The upstream's `date`, as received: `Sun, 06 Nov 1994 08:49:37 GMT`.
-    pub fn date(&self) -> Option<&str> {
-        self.answer.as_ref()?.headers().get(DATE)?.to_str().ok()
     }
 
     /// The context windows of the upstream's models, as far as its answers have them.
@@ -145,7 +139,7 @@ impl ProbeOutcome {
                 }
             }
             UpstreamErrorKind::ProxyRefusal => Self::ProxyRefusal,
-            UpstreamErrorKind::Descriptors(limit) => Self::OutOfDescriptors(limit),
+            UpstreamErrorKind::Descriptors => Self::OutOfDescriptors,
             UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => Self::Unreadable,
             UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => Self::Closed,
         }
@@ -174,7 +168,7 @@ impl ProbeOutcome {
             Self::ProxyRefusal => {
                 format!("{place} wants a user and a password, or does not accept those that it got (407)")
             }
-            Self::OutOfDescriptors(limit) => format!("{limit} has no file descriptor for a connection to {place}"),
+            Self::OutOfDescriptors => format!("abridge has no file descriptor for a connection to {place}"),
             Self::Unreadable => format!("what {place} answers cannot be read as HTTP"),
             Self::Closed => format!("{place} closed the connection without an answer"),
             Self::Timeout(within) => format!("no answer from {place} within {} s", within.as_secs_f32()),
@@ -219,9 +213,7 @@ impl ProbeOutcome {
             Self::NoTls => {
                 format!("write http:// in {}: {flag}{}", setting("url"), base.replacen("https://", "http://", 1))
             }
-            Self::OutOfDescriptors(_) => {
-                "raise the limit: ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max".to_owned()
-            }
+            Self::OutOfDescriptors => "raise the limit: ulimit -n, or LimitNOFILE= of a systemd unit".to_owned(),
             Self::Unreadable | Self::Closed => {
                 format!("check the port, and whether {} should begin with https://", setting("url"))
             }
@@ -233,7 +225,7 @@ impl ProbeOutcome {
 }
 
 /// Whether a DNS look-up has failed. hyper-util's error for that has no public type, so its text decides.
-pub(super) fn is_dns_error(error: &(dyn Error + 'static)) -> bool {
+fn is_dns_error(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|cause| cause.to_string().starts_with("dns error"))
 }
 

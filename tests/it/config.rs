@@ -282,17 +282,17 @@ fn health_asks_unix_sockets_and_urls() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = thread::spawn(move || answer(listener.accept().unwrap().0, "HTTP/1.1 200 OK\r\n\r\n"));
-    assert_eq!(work_folder.run(&["health", "--url", &url]).code, 0);
+    assert_eq!(work_folder.run(&["health", "--at", &url]).code, 0);
     server.join().unwrap();
 
     for (args, why) in [
         (
-            ["--url", "https://x"],
+            ["--at", "https://x"],
             "abridge: \"https://x\" is not the address of a proxy; write http://host:port or unix:/path\n",
         ),
         (
             ["--listen", "127.0.0.1:0"],
-            "abridge: the port in server.listen is 0, so the system chooses it; name the real one with --url\n",
+            "abridge: the port in server.listen is 0, so the system chooses it; name the real one with --at\n",
         ),
     ] {
         let ran = work_folder.run(&[&["health"], args.as_slice()].concat());
@@ -476,7 +476,7 @@ fn settings_are_explained_and_shells_complete() {
     let (code, [_, said]) = run(&["explain", "sever.max_body"]);
     assert_eq!(
         (code, &*said),
-        (Some(64), "abridge: no setting is called \"sever.max_body\"; did you mean server.max_body?\n")
+        (Some(64), "abridge: no setting is called \"sever.max_body\"; abridge explain prints all names\n")
     );
     let (_, [schema, _]) = run(&["explain", "--schema"]);
     assert!(schema.starts_with("{\n  \"$schema\"") && schema.contains("\"max_body\""));

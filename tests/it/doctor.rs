@@ -1,7 +1,6 @@
 //! `abridge doctor`: its checks, and each fault with its fix.
 
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
@@ -104,18 +103,14 @@ async fn a_healthy_system_is_reported_and_exits_0() {
                 ("access", "operators show the token in "),
                 ("proxy", "a reverse proxy in front must pass `host` on"),
                 ("store", "will be made; its folder can be written to"),
-                ("disk", "MiB free for the store, which takes at most 4GiB"),
-                ("roots", "not needed"),
                 ("upstream", "/v1/models answers 200"),
-                ("clock", "the upstream sends no date"),
-                ("windows", "1 as the upstream says: house = 16000"),
+                ("windows", "1 as the upstream says"),
             ] {
-                let verdict = if about == "disk" && output.text.contains("warn  disk") { "warn" } else { "ok" };
-                output.check(verdict, about, said, "");
+                output.check("ok", about, said, "");
             }
         } else {
             let Findings { checks } = serde_json::from_str(&output.text).unwrap();
-            assert_eq!(checks.len(), 10);
+            assert_eq!(checks.len(), 7);
             assert!(
                 checks
                     .iter()
@@ -208,7 +203,7 @@ async fn unavailable_addresses_are_reported() {
     let foreign = run(&mut work_folder.command(&["--listen", "192.0.2.1:8787"]));
     foreign.check("fault", "address", "192.0.2.1:8787 cannot be listened on", "an address of this machine");
     let socket = run(&mut work_folder.command(&["--listen", "unix:/no/such/folder/abridge.sock"]));
-    socket.check("fault", "address", "cannot be listened on", "make the folder");
+    socket.check("fault", "address", "cannot be listened on", "in a folder that it may write to");
 }
 
 #[tokio::test]
@@ -269,30 +264,16 @@ async fn each_upstream_is_asked_and_named() {
 }
 
 #[tokio::test]
-async fn clock_skew_and_unknown_windows_are_warnings() {
+async fn unknown_windows_are_a_warning() {
     let mut upstream = Upstream::start().await;
     let work_folder = WorkFolder::before(&upstream.url(), "");
     let doctor = work_folder.run_doctor(&[]);
-    let fields = ["date: Sun, 06 Nov 1994 08:49:37 GMT", "content-type: application/json"];
-    upstream.request().await.answer("200 OK", &fields, "{\"data\":[{\"id\":\"house\"}]}").await;
+    upstream
+        .request()
+        .await
+        .answer("200 OK", &["content-type: application/json"], "{\"data\":[{\"id\":\"house\"}]}")
+        .await;
     let output = doctor.join().unwrap();
-    output.check("warn", "clock", "ahead of the upstream's", "set the clock");
     output.check("warn", "windows", "the upstream reports none", "add [[models]]");
     assert_eq!(output.code, 0);
-}
-
-#[tokio::test]
-async fn a_system_without_roots_is_a_warning() {
-    let closed = closed_port();
-    let work_folder = WorkFolder::before(&closed.url().replace("http:", "https:"), "");
-    work_folder.write("none.pem", "");
-    let none = |command: &mut Command, folder: &Path| {
-        run(command.env("SSL_CERT_FILE", folder.join("none.pem")).env("SSL_CERT_DIR", folder.join("none")))
-    };
-    none(&mut work_folder.command(&[]), work_folder.0.path()).check(
-        "warn",
-        "roots",
-        "Mozilla's",
-        "install ca-certificates",
-    );
 }

@@ -425,7 +425,7 @@ async fn commands_without_a_result_print_the_reason() {
     let scene = Scene::new().await;
     for (args, why) in [
         (["show", "no handle"], "is not a handle: a handle has 26 digits"),
-        (["show", "00000000000000000000000000"], "no payload has this handle; ask the abridge that wrote the notice"),
+        (["show", "00000000000000000000000000"], "answers 404: no payload has this handle"),
         (["diff", "../../x"], "is not a request id"),
         (["diff", "req_0123456789abcdef"], "no request with this id"),
     ] {

@@ -156,7 +156,6 @@ async fn wrong_settings_of_an_upstream_are_named() {
         (&format!("{good}\nwhen = {{ dialect = \"cohere\" }}"), "upstreams.when.dialect", "messages"),
         (&format!("{good}\nwhen = {{ header = \"a b\" }}"), "upstreams.when.header", "name: value"),
         (&format!("{good}\nheaders = {{ host = \"h\" }}"), "upstreams.0.headers.host", "abridge sets this header"),
-        (&format!("{good}\nheaders = {{ x-a = \"1\", X-A = \"2\" }}"), "x-a", "given twice"),
         (&format!("{good}\napi_key_env = \"sk-1\""), "upstreams.0.api_key_env", "not the name of an environment"),
         (&format!("{good}\napi_key_env = \"NOT_SET\""), "NOT_SET", "api_key_env of [[upstreams]] \"anthropic\""),
         (&format!("{good}\nstrip_path = \"x\""), "upstreams.0.strip_path", "not a path"),

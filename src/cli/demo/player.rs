@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, IsTerminal, Stdout, Write};
+use std::io::{self, Stdout, Write};
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
@@ -107,9 +106,6 @@ impl Player {
                 let n_lines = result.lines().count();
                 self.output.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata."))?;
                 is_recalled = to_abridge.get(path)?.body == result.as_bytes();
-                if !is_recalled {
-                    self.output.note("abridge has answered something else.")?;
-                }
             }
             let model = Some(&*self.session.model);
             let direct = to_upstream.ask("", model, KEY, &body)?;
@@ -216,7 +212,7 @@ impl Side {
 }
 
 fn server(url: &str) -> anyhow::Result<RunningProxy> {
-    RunningProxy::of(Some(url), None, &Config::default(), "at").context("the demo's own servers do not answer")
+    RunningProxy::of(Some(url), None, &Config::default()).context("the demo's own servers do not answer")
 }
 
 /// Returns what an answer refuses; `None` if it is none.
@@ -297,9 +293,6 @@ const DIRECT_COLUMNS: usize = 27;
 /// The longest line, in characters.
 const LINE_COLUMNS: usize = 80;
 
-/// The pause after each row on a terminal, for eyes.
-const PACE: Duration = Duration::from_millis(50);
-
 impl Output {
     pub(super) fn new(colour: Colour) -> Self {
         Self { out: io::stdout(), colour }
@@ -319,12 +312,8 @@ impl Output {
     ) -> io::Result<()> {
         let direct = self.styled(direct.0, &format!("{:<DIRECT_COLUMNS$}", direct.1));
         let abridge = self.styled(abridge.0, &abridge.1);
-        let (title, bytes) = (shortened(title, TITLE_COLUMNS), grouped(bytes));
-        writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")?;
-        if self.out.is_terminal() {
-            thread::sleep(PACE);
-        }
-        Ok(())
+        let bytes = grouped(bytes);
+        writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$.TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")
     }
 
     /// Prints a note about the row before.
@@ -349,15 +338,6 @@ impl Output {
             _ => text.to_owned(),
         }
     }
-}
-
-/// A text cut to `most` characters.
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let beginning: String = text.chars().take(most - 1).collect();
-    format!("{}…", beginning.trim_end())
 }
 
 /// The lines of a text, broken between words.

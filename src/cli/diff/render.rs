@@ -18,10 +18,8 @@ pub(in crate::cli) struct DiffWriter {
 /// The mark and the colour of a kind of lines.
 type LineKind = (char, &'static str);
 
-/// A run of more lines of one kind is cut to its first and last lines.
+/// A run of more lines of one kind is cut to its first lines.
 const MAX_LINES: usize = 12;
-const HEAD_LINES: usize = 7;
-const TAIL_LINES: usize = 4;
 
 /// The number of unchanged lines around a change.
 const CONTEXT_LINES: usize = 2;
@@ -91,18 +89,12 @@ impl DiffWriter {
     }
 
     fn write_lines(&mut self, kind: LineKind, lines: &[&str]) {
-        if self.options.full || lines.len() <= MAX_LINES {
-            return lines.iter().for_each(|line| self.write_line(kind, line));
-        }
-        let (first, rest) = lines.split_at(HEAD_LINES);
-        let (middle, last) = rest.split_at(rest.len() - TAIL_LINES);
-        for line in first {
-            self.write_line(kind, line);
-        }
-        let bytes: usize = middle.iter().map(|line| line.len() + 1).sum();
-        self.write_marked(kind, &format!("… {} lines, {bytes} bytes", middle.len()));
-        for line in last {
-            self.write_line(kind, line);
+        let most = if self.options.full { lines.len() } else { MAX_LINES.min(lines.len()) };
+        let (shown, rest) = lines.split_at(most);
+        shown.iter().for_each(|line| self.write_line(kind, line));
+        if !rest.is_empty() {
+            let bytes: usize = rest.iter().map(|line| line.len() + 1).sum();
+            self.write_marked(kind, &format!("… {} lines, {bytes} bytes", rest.len()));
         }
     }
 

@@ -63,8 +63,8 @@ fn long_texts_are_shortened_unless_full_is_set() {
     let mut out = DiffWriter::new(PLAIN);
     out.write_removed(&long);
     let shown: Vec<_> = out.text.lines().collect();
-    assert_eq!(shown.len(), 12);
-    assert_eq!((shown[0], shown[7], shown[11]), ("- line 0", "- … 989 lines, 8805 bytes", "- line 999"));
+    assert_eq!(shown.len(), 13);
+    assert_eq!((shown[0], shown[11], shown[12]), ("- line 0", "- line 11", "- … 988 lines, 8804 bytes"));
     let mut out = DiffWriter::new(RenderOptions { full: true, ..PLAIN });
     out.write_removed(&long);
     assert_eq!(out.text.lines().count(), 1000);

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::cli::setup::clients::{BASE_URL, ClaudeHost};
-use crate::cli::setup::edit::{CodexSettings, is_codex_profile};
+use crate::cli::setup::edit::CodexSettings;
 use crate::cli::setup::jsonc;
 use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, ConfigError, Variables, read_text};
@@ -162,8 +162,6 @@ pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)
     }
     let present = variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts);
     let hosts = present.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
-    // A star is understood only where it is alone.
-    let hosts = if present == Some("*") { "*".to_owned() } else { hosts };
     Ok(vec![("no_proxy", hosts.clone()), ("NO_PROXY", hosts)])
 }
 
@@ -175,7 +173,8 @@ fn codex_profile(arguments: &[OsString]) -> Option<&str> {
         "--profile" | "-p" => Some(None),
         _ => argument.strip_prefix("--profile=").or(argument.strip_prefix("-p")).map(Some),
     })?;
-    name.or_else(|| arguments.next()).filter(|name| is_codex_profile(name))
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    name.or_else(|| arguments.next()).filter(|name| !name.is_empty() && name.chars().all(is_plain))
 }
 
 fn path_of(url: &BaseUrl) -> &str {

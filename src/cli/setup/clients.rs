@@ -1,6 +1,5 @@
 //! The clients that can be set up: where their settings are, what is set there, and where their requests went before.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use clap::ValueEnum;
 
 use super::{BYTE_ORDER_MARK, edit, jsonc};
 use crate::cli::{ANTHROPIC, CHATGPT};
-use crate::config::{Config, MissingError, Sources, Variables, read_text};
+use crate::config::{Config, MissingError, Sources, Variables};
 use crate::template::section;
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
@@ -61,6 +60,7 @@ impl Client {
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
+            (Self::Continue, _) => home.join(".continue").exists(),
             (Self::Cline, _) => has_extension("saoudrizwan.claude-dev"),
             (Self::Roo, _) => has_extension("rooveterinaryinc.roo-cline"),
             (Self::Crush, _) => set("XDG_CONFIG_HOME", ".config").join("crush").exists(),
@@ -85,7 +85,6 @@ impl Client {
             }
             Self::Aider => home.join(".aider.conf.yml"),
             Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
-            Self::Continue => home.join(".continue/config.yaml"),
             Self::Shell => {
                 let shell = variables.first_set(&["SHELL"])?.map_or("", |(_, shell)| shell);
                 match shell.rsplit('/').next() {
@@ -116,28 +115,12 @@ impl Client {
             Self::Goose => {
                 edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))
             }
-            Self::Continue => edit::continue_models(text, &v1),
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
             _ => None,
         };
         edited
             .map(|edited| format!("{mark}{edited}"))
             .ok_or_else(|| anyhow!("its file has nothing that can be changed safely; {}", self.by_hand(url).trim_end()))
-    }
-
-    /// A line for each profile of Codex that says for itself where requests go.
-    pub(super) fn profiles_elsewhere(self, path: &Path) -> String {
-        let Some(folder) = path.parent().filter(|_| self == Self::Codex) else { return String::new() };
-        let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        let leads_elsewhere = |path: &Path| read_text(path).is_ok_and(|text| edit::has_own_url(&text));
-        let profiles = files.filter(|file| leads_elsewhere(&file.path())).filter_map(|file| {
-            let name = file.file_name().into_string().ok()?.strip_suffix(".config.toml")?.to_owned();
-            edit::is_codex_profile(&name).then_some(name)
-        });
-        let lines = profiles.map(|name| {
-            format!("codex --profile {name} goes where {name}.config.toml says; abridge run codex --profile {name} goes through abridge\n")
-        });
-        lines.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The instructions for a person.
@@ -198,7 +181,6 @@ pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, ur
     use Api::{Anthropic, OpenAi};
     let text = text.trim_start_matches(BYTE_ORDER_MARK);
     let set = |names: &[&str]| variables.first_set(names).ok().flatten().map(|(_, value)| value.to_owned());
-    let in_profile = |names: &[&str]| edit::assigned(text, names).or_else(|| set(names));
     // A client's base URL has the version, or the client adds `/v1` to it.
     let versioned = |api, url: Option<String>| url.map(|url| (api, url.trim_end_matches('/').to_owned(), url));
     let host = |api, url: Option<String>| url.map(|url| (api, with_version(&url), url));
@@ -216,15 +198,10 @@ pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, ur
             host(OpenAi, edit::yaml_value(text, "OPENAI_HOST")),
             host(Anthropic, edit::yaml_value(text, "ANTHROPIC_HOST")),
         ],
-        Client::Continue => {
-            let api = |maker: &str| if maker == "anthropic" { Anthropic } else { OpenAi };
-            let bases = edit::continue_bases(text).into_iter();
-            bases.map(|(maker, url)| versioned(api(&maker), Some(url))).collect()
+        // The profile has set the variables.
+        Client::Shell => {
+            vec![versioned(OpenAi, set(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])), host(Anthropic, set(&[BASE_URL]))]
         }
-        Client::Shell => vec![
-            versioned(OpenAi, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
-            host(Anthropic, in_profile(&[BASE_URL])),
-        ],
         _ => Vec::new(),
     };
     let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));

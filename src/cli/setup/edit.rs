@@ -1,7 +1,6 @@
 //! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: all other bytes stay.
 
 use std::collections::BTreeMap;
-use std::iter;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -28,19 +27,6 @@ pub(super) struct ChangedLines {
     pub(super) removed: String,
     pub(super) inserted: String,
 }
-
-/// A model in the settings of Continue.
-struct Model {
-    /// The line with its provider.
-    maker: usize,
-    /// The column of its keys.
-    column: usize,
-    /// The line with its base URL.
-    base: Option<usize>,
-}
-
-/// Represents any URL of abridge.
-pub(super) const ANY_URL: &str = "http://abridge.invalid";
 
 /// The first line of what is in a shell profile.
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
@@ -69,17 +55,6 @@ pub(super) fn codex_url(text: &str) -> Option<String> {
     toml::from_str::<CodexSettings>(text).ok()?.base_url()?.map(|url| url.get_ref().clone())
 }
 
-/// Whether a profile of Codex may have that name.
-pub(in crate::cli) fn is_codex_profile(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_'))
-}
-
-/// Whether the settings of a profile of Codex say where it sends its requests.
-pub(super) fn has_own_url(profile: &str) -> bool {
-    let names_url = |settings: CodexSettings| settings.model_provider.is_some() || settings.openai_base_url.is_some();
-    toml::from_str(profile).is_ok_and(names_url)
-}
-
 /// Sets the base URL of the provider that Codex uses.
 pub(super) fn codex(text: &str, url: &str) -> Option<String> {
     let settings: CodexSettings = toml::from_str(text).ok()?;
@@ -97,8 +72,7 @@ pub(super) fn codex(text: &str, url: &str) -> Option<String> {
 /// Sets a key at the top level of a YAML document of one key on a line. `None` if the text is no such document.
 pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
     let is_other_form = |line: &str| line.starts_with(['{', '[', '-', '%', '\t', '"', '\'', '?']) && line != "---";
-    let documents = text.lines().skip_while(|line| line.trim().is_empty() || line.starts_with('#')).skip(1);
-    if text.lines().any(is_other_form) || documents.into_iter().any(|line| line.starts_with("---") || line == "...") {
+    if text.lines().any(is_other_form) {
         return None;
     }
     let mut lines = lines(text);
@@ -116,47 +90,11 @@ pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
     Some(lines.concat())
 }
 
-/// The value of a key at the top level of such a document.
+/// The value of a key at the top level of such a document, without quotes and comment.
 pub(super) fn yaml_value(text: &str, key: &str) -> Option<String> {
-    value_of(text.lines().find(|line| is_key(line, key))?)
-}
-
-/// The providers and base URLs of the models that have one, in the settings of Continue.
-pub(super) fn continue_bases(text: &str) -> Vec<(String, String)> {
-    let lines = lines(text);
-    let models = iter::successors(next_model(&lines, 0), |model| next_model(&lines, model.maker + 1));
-    models.filter_map(|model| value_of(lines.get(model.maker)?).zip(value_of(lines.get(model.base?)?))).collect()
-}
-
-/// The URL that a shell profile assigns last to the first of the variables that has one.
-pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
-    let of_line = |line: &str, name: &str| {
-        let (before, rest) = line.split_once(name)?;
-        let value = rest.strip_prefix(['=', ' '])?.trim_start();
-        let is_word = before.is_empty() || before.ends_with([' ', '\t', ';']);
-        let value = value.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', ';', '#']).next()?;
-        (is_word && !before.trim_start().starts_with('#') && value.contains("://")).then(|| value.to_owned())
-    };
-    names.iter().find_map(|name| text.lines().rev().find_map(|line| of_line(line, name)))
-}
-
-/// Sets `apiBase` for the models of the providers in the settings of Continue. `None` if there is none.
-pub(super) fn continue_models(text: &str, value: &str) -> Option<String> {
-    let mut lines = lines(text);
-    let mut model = Some(next_model(&lines, 0)?);
-    while let Some(Model { maker, column, base }) = model {
-        if let Some(line) = base.and_then(|base| lines.get_mut(base)) {
-            *line = with_value(line, value)?;
-        } else {
-            let provider = lines.get_mut(maker)?;
-            if !provider.ends_with('\n') {
-                provider.push('\n');
-            }
-            lines.insert(maker + 1, format!("{}apiBase: {value}\n", " ".repeat(column)));
-        }
-        model = next_model(&lines, maker + 1);
-    }
-    Some(lines.concat())
+    let line = text.lines().find(|line| is_key(line, key))?;
+    let value = unquoted(line.split_once(':')?.1.split(" #").next()?);
+    (!value.is_empty()).then(|| value.to_owned())
 }
 
 /// Sets lines after a mark in a shell profile.
@@ -170,33 +108,17 @@ pub(super) fn shell(text: &str, line: &str) -> String {
     lines.concat()
 }
 
-/// The URL that a change has put into a text. `inserted` is what the same change puts in with [`ANY_URL`].
-pub(super) fn url_in<'t>(present: &'t str, inserted: &str) -> Option<&'t str> {
-    let (before, after) = inserted.split_once(ANY_URL)?;
-    let rest = present.get(beginnings(present, before).next()? + before.len()..)?;
-    // Without anything after it, the URL ends with its line.
-    let end = after.split_inclusive(['\n', ' ', '"']).next();
-    end.map_or_else(|| rest.lines().next(), |end| rest.split_once(end).map(|(url, _)| url))
-}
-
 /// `present` without what was changed from `original` to `written`; `None` if that cannot be found any more.
 pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<String> {
     if present == written || present == original {
         return Some(original.to_owned());
     }
     let ChangedLines { removed, inserted } = changed_lines(original, written);
-    let mut found = beginnings(present, &inserted);
-    let at = found.next().filter(|_| !inserted.is_empty() && found.next().is_none())?;
-    let rest = present.get(at + inserted.len()..)?;
+    let (before, rest) = present.split_once(&inserted).filter(|_| !inserted.is_empty())?;
+    let begins = before.is_empty() || before.ends_with('\n');
     // The last line of a file may have no end: in a longer line, it was changed.
-    let is_whole = inserted.ends_with('\n') || rest.trim_start_matches('\r').starts_with('\n') || rest.is_empty();
-    is_whole.then(|| format!("{}{removed}{rest}", present.get(..at).unwrap_or_default()))
-}
-
-/// The places in a text at which a line and those after it begin with `lines`.
-fn beginnings<'t>(text: &'t str, lines: &'t str) -> impl Iterator<Item = usize> {
-    let starts = iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-    starts.filter(move |at| text.get(*at..).is_some_and(|rest| rest.starts_with(lines)))
+    let ends = inserted.ends_with('\n') || rest.is_empty() || rest.starts_with(['\r', '\n']);
+    (begins && ends && !rest.contains(&inserted)).then(|| format!("{before}{removed}{rest}"))
 }
 
 /// The lines from the first to the last one that differ.
@@ -225,12 +147,6 @@ fn is_key(line: &str, key: &str) -> bool {
     value.is_some_and(|value| value.is_empty() || value.starts_with(char::is_whitespace))
 }
 
-/// The value of a line `key: value`, without quotes and comment.
-fn value_of(line: &str) -> Option<String> {
-    let value = unquoted(line.split_once(':')?.1.split(" #").next()?);
-    (!value.is_empty()).then(|| value.to_owned())
-}
-
 fn unquoted(value: &str) -> &str {
     value.trim().trim_matches(['"', '\''])
 }
@@ -241,34 +157,6 @@ fn with_value(line: &str, value: &str) -> Option<String> {
         line.split_once(':').filter(|(_, rest)| !rest.trim_start().starts_with(['|', '>', '&', '*', '!']))?;
     let (present, comment) = rest.split_at_checked(rest.find(" #").unwrap_or(rest.trim_end().len()))?;
     Some(if unquoted(present) == value { line.to_owned() } else { format!("{key}: {value}{comment}") })
-}
-
-/// The next model from a line on whose provider has one of the two APIs. Its lines are those around the one with the
-/// provider whose keys are in the same column or after it, up to one that begins an item.
-fn next_model(lines: &[String], from: usize) -> Option<Model> {
-    let is_maker = |line: &String| {
-        let value = key_of(line).strip_prefix("provider:").and_then(|value| value.split(" #").next());
-        value.is_some_and(|value| matches!(unquoted(value), "openai" | "anthropic"))
-    };
-    let maker = from + lines.iter().skip(from).position(is_maker)?;
-    let column = column_of_key(lines.get(maker)?);
-    let belongs = |line: &&String| line.trim().is_empty() || column_of_key(line) >= column;
-    let begins = |line: &String| line.trim_start().starts_with("- ") && column_of_key(line) == column;
-    let before = lines.iter().take(maker).rev().take_while(belongs);
-    let n_before =
-        if begins(lines.get(maker)?) { 0 } else { before.clone().position(begins).map_or(before.count(), |n| n + 1) };
-    let n_after = lines.iter().skip(maker + 1).take_while(belongs).take_while(|line| !begins(line)).count();
-    let is_base = |line: &String| column_of_key(line) == column && is_key(key_of(line), "apiBase");
-    let base = (maker - n_before..=maker + n_after).find(|n| lines.get(*n).is_some_and(is_base));
-    Some(Model { maker, column, base })
-}
-
-fn key_of(line: &str) -> &str {
-    line.trim_start_matches([' ', '-'])
-}
-
-fn column_of_key(line: &str) -> usize {
-    line.len() - key_of(line).len()
 }
 
 #[cfg(test)]

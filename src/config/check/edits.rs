@@ -2,17 +2,15 @@
 
 use std::fmt;
 
-use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, known, repeated};
+use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, known};
 use crate::config::Config;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
 use crate::edit::summarize::Endpoint;
 use crate::edit::tools::Truncate;
 use crate::edit::trigger::Keep;
 use crate::edit::trigger::Moment;
-use crate::engine::handlers::{HandlerUrl, HandlerUrlError};
-use crate::platform::sockets;
+use crate::engine::handlers::HandlerUrl;
 use crate::recall;
-use crate::server::listen::{Address, local_url};
 use crate::tokens::prices::{self, Price};
 use crate::upstream::target::BaseUrl;
 
@@ -21,7 +19,10 @@ const MAX_HANDLER_NAME: usize = 64;
 
 impl Checker<'_> {
     pub(super) fn edits(&self) -> Checked {
-        if let Some(edit) = repeated(&self.config.policy.edits) {
+        let edits = &self.config.policy.edits;
+        if let Some((_, edit)) =
+            edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|one| one == *edit))
+        {
             let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
             return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
         }
@@ -37,17 +38,10 @@ impl Checker<'_> {
     }
 
     fn truncation(&self) -> Checked {
-        let Config { truncate_tool_results: truncate, recall, language, server, .. } = self.config;
-        let mut listen = server.listen.0.clone();
-        for address in &mut listen {
-            if let Address::Tcp(address) = address
-                && address.port() == 0
-            {
-                address.set_port(u16::MAX); // the longest port that the system may choose
-            }
-        }
-        // The same default as in the edit.
-        let public_url = recall.public_url.clone().or_else(|| local_url(&listen, self.config.tls.is_some()));
+        let Config { truncate_tool_results: truncate, recall, language, .. } = self.config;
+        // The same default as in the edit; the system may choose a port of five digits.
+        let public_url = recall.public_url.clone().or_else(|| self.config.address());
+        let public_url = Some(public_url.unwrap_or_else(|| "http://127.0.0.1:65535".to_owned()));
         let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
         let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
             Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),
@@ -76,29 +70,14 @@ impl Checker<'_> {
             );
             return self.refuse(&["clear_tool_results", key], message);
         }
-        for (name, tool) in &self.config.tools {
-            for (key, argument) in [("reads", &tool.reads), ("edits", &tool.edits)] {
-                let message = match argument.as_deref() {
-                    Some("") => "empty; allowed: the name of an argument",
-                    Some(_) if tool.reads.is_some() && tool.edits.is_some() => {
-                        "a call reads a file or writes it; allowed: one of reads and edits"
-                    }
-                    _ => continue,
-                };
-                return self.refuse(&["tools", name, key], message);
-            }
-        }
         for (n, table) in self.config.prices.iter().enumerate() {
             let n = n.to_string();
-            let prices::Settings { model: _, upstream: _, read, write, on_break, input, output } = table;
+            let prices::Settings { read, write, .. } = table;
             let message = "more than a token that no cache knows; allowed: 0 to 1";
             self.ensure(read.is_none_or(|read| read <= Price::INPUT), &["prices", &n, "read"], message)?;
             let message = "less than a token that is read costs; allowed: read or more";
             let is_more = write.zip(*read).is_none_or(|(write, read)| write >= read);
             self.ensure(is_more, &["prices", &n, "write"], message)?;
-            let message = "the table sets nothing; allowed: at least one of read, write, break, input and output";
-            let sets_nothing = (read, write, on_break, input, output) == (&None, &None, &None, &None, &None);
-            self.ensure(!sets_nothing, &["prices", &n], message)?;
         }
         Ok(())
     }
@@ -110,14 +89,8 @@ impl Checker<'_> {
             let is_name = (1..=MAX_HANDLER_NAME).contains(&name.len()) && name.bytes().all(is_plain);
             let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
             self.ensure(is_name, &["handlers", name], message)?;
-            let fault = match handler.url.parse() {
-                Err(HandlerUrlError) => Some(HandlerUrlError.to_string()),
-                Ok(HandlerUrl::Unix(_)) => sockets::available().err().map(|error| error.to_string()),
-                Ok(HandlerUrl::Http(_)) => None,
-            };
-            if let Some(fault) = fault {
-                return self.refuse(&["handlers", name, "url"], fault);
-            }
+            let url = handler.url.parse::<HandlerUrl>().map(drop);
+            url.or_else(|error| self.refuse(&["handlers", name, "url"], error))?;
             self.within(&["handlers", name, "timeout"], handler.timeout, MIN_PERIOD..=MAX_PERIOD)?;
             self.variable_name(&["handlers", name, "key_env"], handler.key_env.as_deref())?;
         }

@@ -1,8 +1,6 @@
 //! Checks of `[upstream]` and `[[upstreams]]`.
 
 use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD};
-use crate::config::Config;
-use crate::server::listen::Address;
 use crate::upstream::{Settings, UpstreamName, routes};
 
 /// Headers that depend on the connection or on the body, and that the sender of a request computes.
@@ -78,17 +76,8 @@ impl Checker<'_> {
     }
 
     fn is_own_address(&self, upstream: &Settings) -> bool {
-        let target = upstream.url.uri();
-        let port = target.port_u16().unwrap_or(if target.scheme_str() == Some("https") { 443 } else { 80 });
-        let host = match target.host().unwrap_or_default() {
-            "localhost" => "127.0.0.1",
-            host => host.trim_start_matches('[').trim_end_matches(']'),
-        };
-        let ours = |address: &Address| {
-            matches!(address, Address::Tcp(own) if own.port() == port
-                && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
-        };
-        let Config { server, admin, .. } = self.config;
-        server.listen.0.iter().chain(admin.listen.iter().flat_map(|listen| &listen.0)).any(ours)
+        let target = upstream.url.to_string().replace("//localhost:", "//127.0.0.1:");
+        let own = self.config.address();
+        own.and_then(|own| target.strip_prefix(&own)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }

@@ -11,9 +11,6 @@ pub const HOME: &[&str] = &["HOME"];
 /// Why there is no [`state_folder`].
 pub const NO_STATE_FOLDER: &str = "neither XDG_STATE_HOME nor HOME is set";
 
-/// A file that always opens, while there are descriptors.
-pub const NULL_DEVICE: &str = "/dev/null";
-
 /// The mode of files that only their owner reads and writes.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -53,12 +50,6 @@ pub fn is_private_file(metadata: &Metadata) -> bool {
 /// Has a file, or the entries of a folder, survive a crash of the machine.
 pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// The bytes that this user may still write to the disk of a folder, if the system says.
-pub fn free_space(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// The folder for a user's state, by the variables that are set; a path that is not absolute is ignored.
@@ -117,13 +108,6 @@ mod tests {
         fs::write(&path, "text").unwrap();
         sync(&path).unwrap();
         sync(scratch.path()).unwrap();
-    }
-
-    #[test]
-    fn the_disk_of_a_folder_has_free_space_and_no_folder_has_none() {
-        let scratch = tempfile::tempdir().unwrap();
-        assert!(free_space(scratch.path()).is_some_and(|free| free > 0));
-        assert_eq!(free_space(&scratch.path().join("none")), None);
     }
 
     #[test]

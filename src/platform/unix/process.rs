@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::future::poll_fn;
 use std::io;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use rustix::io::Errno;
@@ -14,7 +13,7 @@ use rustix::process::{Pid, WaitOptions, getpgrp, getpid, kill_process, waitpid};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::platform::{DescriptorLimit, SignalAction};
+use crate::platform::SignalAction;
 
 /// The signals that a running command is sent when this process gets them. Those that stop a process by default are here, so
 /// that this process stops when the command has stopped and not before.
@@ -96,18 +95,6 @@ pub fn command(program: &OsStr) -> Command {
     Command::new(program)
 }
 
-/// Starts a command, and allows it huge pages unless they were refused before this process began.
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    if !HUGE_PAGES_REFUSED.load(Ordering::Relaxed) {
-        return command.spawn();
-    }
-    // A child inherits the refusal. A failure to change it costs nothing but memory, or speed.
-    let _ = set_huge_pages_refused(false);
-    let child = command.spawn();
-    let _ = set_huge_pages_refused(true);
-    child
-}
-
 /// Waits for the end of a command. Returns its exit code, or 128 and the number of the signal that has ended it. While it is
 /// stopped, this process is stopped as well, so that the shell takes the terminal back. Blocks.
 pub fn wait(child: &mut Child) -> io::Result<u8> {
@@ -156,31 +143,11 @@ pub fn lower_thread_priority() {
     let _present = rustix::process::nice(LOWERED_BY);
 }
 
-/// Whether this process has refused huge pages itself.
-static HUGE_PAGES_REFUSED: AtomicBool = AtomicBool::new(false);
-
 /// Refuses transparent huge pages, which some Linux systems give to all processes. With them abridge took twice the memory, as
-/// its allocator uses a part of each page. A failure is ignored.
+/// its allocator uses a part of each page. A failure is ignored. Commands that this process starts inherit it.
 pub fn refuse_huge_pages() {
-    if let Ok(true) = set_huge_pages_refused(true) {
-        HUGE_PAGES_REFUSED.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Refuses huge pages, or allows them again. Returns whether this has changed anything, which it does on Linux alone.
-#[cfg(target_os = "linux")]
-fn set_huge_pages_refused(refused: bool) -> io::Result<bool> {
-    use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
-    let changes = transparent_huge_pages_are_disabled()? != refused;
-    if changes {
-        disable_transparent_huge_pages(refused)?;
-    }
-    Ok(changes)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set_huge_pages_refused(_: bool) -> io::Result<bool> {
-    Ok(false)
+    #[cfg(target_os = "linux")]
+    let _failed = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// The resident memory of this process, in bytes; `None` without `/proc`.
@@ -190,18 +157,13 @@ pub fn resident_memory() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// The limit that an error is about, if it is about one.
-pub fn descriptor_limit(error: &io::Error) -> Option<DescriptorLimit> {
-    match Errno::from_io_error(error)? {
-        Errno::MFILE => Some(DescriptorLimit::Process),
-        Errno::NFILE => Some(DescriptorLimit::System),
-        _ => None,
-    }
+/// Whether an error says that this process, or the system, has no descriptor left for another file or connection.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
     use std::thread;
 
     use rustix::process::getpriority_process;
@@ -221,27 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_refused_on_linux_and_not_for_commands() {
-        let refuses = |status: &str| status.contains("THP_enabled:\t0");
-        let own = || refuses(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-        let began_with = own();
-        for expected in [began_with, cfg!(target_os = "linux")] {
-            assert_eq!(own(), expected);
-            let mut command = command("cat".as_ref());
-            command.arg("/proc/self/status").stdout(Stdio::piped()).stderr(Stdio::null());
-            let status = spawn(&mut command).unwrap().wait_with_output().unwrap().stdout;
-            assert_eq!((refuses(&String::from_utf8_lossy(&status)), own()), (began_with, expected));
-            refuse_huge_pages();
-        }
-    }
-
-    #[test]
-    fn errors_of_descriptors_name_their_limit_and_others_none() {
-        let limit = |error: Errno| descriptor_limit(&error.into());
-        assert_eq!(limit(Errno::MFILE), Some(DescriptorLimit::Process));
-        assert_eq!(limit(Errno::NFILE), Some(DescriptorLimit::System));
-        assert_eq!(limit(Errno::CONNREFUSED), None);
-        assert_eq!(descriptor_limit(&io::Error::other("too many open files")), None);
+    fn huge_pages_are_refused_on_linux() {
+        refuse_huge_pages();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        assert_eq!(status.contains("THP_enabled:\t0"), cfg!(target_os = "linux"));
     }
 
     #[test]

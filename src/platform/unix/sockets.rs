@@ -10,16 +10,9 @@ pub use tokio::net::{UnixListener, UnixStream};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::platform::NoUnixSocketsError;
-
 /// Lets a listener have the address of one that has just ended.
 pub fn reuse_address(socket: &TcpSocket) -> io::Result<()> {
     socket.set_reuseaddr(true)
-}
-
-/// Whether there are Unix sockets: here there are.
-pub fn available() -> Result<(), NoUnixSocketsError> {
-    Ok(())
 }
 
 /// Listens at a path. The file of a process that was killed is removed before.

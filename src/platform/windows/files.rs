@@ -10,9 +10,6 @@ pub const HOME: &[&str] = &["USERPROFILE", "HOME"];
 /// Why there is no [`state_folder`].
 pub const NO_STATE_FOLDER: &str = "LOCALAPPDATA is not set";
 
-/// A file that always opens.
-pub const NULL_DEVICE: &str = "NUL";
-
 /// Makes folders. They inherit who may read them.
 pub fn private_folder() -> DirBuilder {
     DirBuilder::new()
@@ -36,11 +33,6 @@ pub fn is_private_file(metadata: &Metadata) -> bool {
 /// Has a file survive a crash of the machine. Folders are not synchronised: that is the file system's own work.
 pub fn sync(path: &Path) -> io::Result<()> {
     if path.is_dir() { Ok(()) } else { OpenOptions::new().write(true).open(path)?.sync_all() }
-}
-
-/// The bytes that this user may still write: not known without unsafe code.
-pub fn free_space(_folder: &Path) -> Option<u64> {
-    None
 }
 
 /// The folder for a user's state, by the variables that are set; a path that is not absolute is ignored.

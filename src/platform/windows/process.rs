@@ -10,7 +10,7 @@ use tokio::signal::windows::{
     CtrlBreak, CtrlC, CtrlClose, CtrlLogoff, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_logoff, ctrl_shutdown,
 };
 
-use crate::platform::{DescriptorLimit, SignalAction};
+use crate::platform::SignalAction;
 
 /// The extensions of programs, in the order in which they are tried. What npm installs is a `.cmd`.
 const EXTENSIONS: [&str; 3] = ["exe", "cmd", "bat"];
@@ -93,11 +93,6 @@ fn find(program: &Path, folders: &OsStr) -> Option<PathBuf> {
     env::split_paths(folders).flat_map(with).find(|path| path.is_file())
 }
 
-/// Starts a command.
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    command.spawn()
-}
-
 /// Waits for the end of a command. Returns its exit code, or 255 for a larger one. Blocks.
 pub fn wait(child: &mut Child) -> io::Result<u8> {
     let code = child.wait()?.code();
@@ -122,9 +117,9 @@ pub fn resident_memory() -> Option<u64> {
     None
 }
 
-/// The limit that an error is about, if it is about one.
-pub fn descriptor_limit(error: &io::Error) -> Option<DescriptorLimit> {
-    error.raw_os_error().filter(|code| TOO_MANY.contains(code)).map(|_| DescriptorLimit::Process)
+/// Whether an error says that this process has no descriptor left for another file or connection.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| TOO_MANY.contains(&code))
 }
 
 #[cfg(test)]

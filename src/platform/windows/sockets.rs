@@ -7,8 +7,6 @@ use tokio::net::TcpSocket;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::platform::NoUnixSocketsError;
-
 /// A listener that no one can make.
 #[derive(Debug)]
 pub enum UnixListener {}
@@ -19,11 +17,6 @@ pub type UnixStream = tokio::net::TcpStream;
 /// Does nothing: the address is free at once, and the option would let two listeners have it.
 pub fn reuse_address(_socket: &TcpSocket) -> io::Result<()> {
     Ok(())
-}
-
-/// Whether there are Unix sockets: here there are none.
-pub fn available() -> Result<(), NoUnixSocketsError> {
-    Err(NoUnixSocketsError)
 }
 
 /// Fails.
@@ -48,5 +41,6 @@ pub fn host_name<'a>(host: &'a Host, _to: &mut Config) -> Option<&'a str> {
 }
 
 fn unsupported() -> io::Error {
-    io::Error::new(ErrorKind::Unsupported, NoUnixSocketsError)
+    let why = "abridge has no Unix sockets on this system; allowed: a TCP address such as 127.0.0.1:8787";
+    io::Error::new(ErrorKind::Unsupported, why)
 }

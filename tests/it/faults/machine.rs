@@ -162,20 +162,3 @@ async fn descriptors_that_run_out_stop_nothing_for_good() {
     let lines = scene.abridge.stderr().into_iter().filter(|line| line.contains(told)).count();
     assert_eq!(lines, 1);
 }
-
-#[tokio::test]
-async fn a_name_that_cannot_be_looked_up_for_want_of_descriptors_is_no_wrong_name() {
-    let upstream = Upstream::start().await;
-    let url = format!("http://localhost:{}/v1", upstream.address().port());
-    let abridge = Setup::to(url).start().await;
-    abridge.limit_descriptors(8);
-    let mut idle = Vec::new();
-    for _ in 0..32 {
-        idle.push(abridge.connect().await);
-    }
-    abridge.says("a connection could not be accepted", 0).await;
-    let mut client = idle.remove(0);
-    client.send(request("GET", "/v1/models", &[])).await;
-    let told = refused(&client.reply().await, 502, "upstream_connect");
-    assert!(told.contains("run out of file descriptors"), "{told}");
-}
