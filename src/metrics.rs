@@ -21,7 +21,7 @@ pub mod histogram;
 mod models;
 
 pub use exposition::{Exposition, Labels, TextFormat, labels};
-use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
+use histogram::{Histogram, OWN_TIMES};
 pub use histogram::{answer_times, token_counts};
 pub use models::AnswerUsage;
 use models::Models;
@@ -36,8 +36,6 @@ struct Shared {
     edit: Histogram,
     #[default(Histogram::new(OWN_TIMES))]
     pass: Histogram,
-    #[default(Histogram::new(CHUNK_TIMES))]
-    chunks: Histogram,
     // Its clones are the running answers.
     streams: StreamGuard,
     counts: Held<AnswerCounts>,
@@ -89,11 +87,6 @@ impl Metrics {
     pub fn observe_added(&self, route: Route, time: Duration) {
         let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };
         histogram.observe(time.as_secs_f64());
-    }
-
-    /// Observes how long one chunk was held before it was passed on.
-    pub fn observe_chunk(&self, time: Duration) {
-        self.0.chunks.observe(time.as_secs_f64());
     }
 
     /// Counts an answer as running until the guard is dropped.
@@ -173,10 +166,9 @@ impl Metrics {
 
     /// Writes these metrics.
     pub fn write(&self, exposition: &mut Exposition) {
-        let Shared { edit, pass, chunks, .. } = &*self.0;
+        let Shared { edit, pass, .. } = &*self.0;
         let added = [("edit", edit), ("pass", pass)].map(|(way, times)| (labels([("way", way)]), times.clone()));
         exposition.times("abridge_added", added);
-        exposition.times("abridge_chunk", [(Labels::new(), chunks.clone())]);
         exposition.gauge("abridge_streams", self.streams());
         self.0.counts.with(|counts| counts.write(exposition));
     }

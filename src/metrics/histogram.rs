@@ -7,9 +7,6 @@ use prometheus_client::metrics::histogram::exponential_buckets;
 pub const OWN_TIMES: [f64; 18] =
     [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Bounds for the time of one chunk: 100 ns to 10 ms.
-pub const CHUNK_TIMES: [f64; 11] = [1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2];
-
 /// Bounds for the duration of a model's answer, as OpenTelemetry recommends: 10 ms to 82 s.
 pub fn answer_times() -> impl Iterator<Item = f64> {
     exponential_buckets(0.01, 2.0, 14)
