@@ -207,12 +207,7 @@ impl Proxy {
             Ok(json(StatusCode::OK, to_json(&list)))
         };
         let Some(store) = self.engine.store() else {
-            let lacks_store = self.engine.store_notice().is_some();
-            return empty(if lacks_store {
-                "the store could not be opened"
-            } else {
-                "there is no store: store.enabled is false"
-            });
+            return empty("there is no store: it is off, or could not be opened");
         };
         let prefix = may_begin_a_handle(&search).then(|| search.clone());
         let previews = self.live.load().inspect.keep > 0;
