@@ -71,12 +71,7 @@ impl Inspector {
             return None;
         }
         let store = Arc::clone(self.store.as_ref()?);
-        let Some(held) = self.held.lease(text.len() + edited.body.iter().map(Bytes::len).sum::<usize>()) else {
-            tracing::debug!(
-                "the messages of a request are not kept: pending inspections have reached their memory limit"
-            );
-            return None;
-        };
+        let held = self.held.lease(text.len() + edited.body.iter().map(Bytes::len).sum::<usize>())?;
         let (before, after) = (text.clone(), edited.body.clone());
         Some(Box::new(PendingInspection { keep, dialect, before, after, store, _held: held }))
     }

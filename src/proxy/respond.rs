@@ -173,9 +173,8 @@ impl ProxyError {
             Self::Target(TargetError::LeavesBase) => {
                 "`..` in the request path leads out of the path of upstream.url; write the path without it, or set a shorter upstream.url".to_owned()
             }
-            Self::Page(refused) => refused.to_string(),
             Self::NotUnderstood(error) => format!("the request body is not a conversation that can be read: {error}"),
-            Self::InvalidRequest(_) => self.to_string(),
+            Self::Page(_) | Self::InvalidRequest(_) => self.to_string(),
             Self::NoSummary(none) => with_cause(none),
             Self::NotCompacted(none) => format!(
                 "the conversation was not compacted: {}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream",

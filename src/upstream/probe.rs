@@ -151,7 +151,7 @@ pub fn explained(error: &UpstreamError, place: &str) -> (String, String) {
             (format!("the name {place} is not known"), fix)
         }
         UpstreamErrorKind::Connect if chain(error).filter_map(|cause| cause.downcast_ref()).any(is_refusal) => {
-            let fix = format!("start the server there, or say where it is: {}", name.url_flag("URL"));
+            let fix = format!("start the server there, or correct {} or {}", setting("url"), name.url_flag("URL"));
             (format!("nothing listens at {place}"), fix)
         }
         UpstreamErrorKind::Connect => {

@@ -70,7 +70,9 @@ pub struct Settings {
 }
 
 /// Header fields by name.
-pub type HeaderFields = BTreeMap<HeaderName, HeaderValue>;
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct HeaderFields(pub BTreeMap<HeaderName, HeaderValue>);
 
 /// Which requests are meant: one condition, or a list of conditions of which at least one must hold. A condition is a table
 /// of the following keys, and holds when every key in it holds.
@@ -80,7 +82,7 @@ pub struct RequestMatch(pub Vec<RequestCondition>);
 
 /// A condition on a request.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields, expecting = "a table of conditions")]
+#[serde(default, deny_unknown_fields, expecting = "a table of conditions, or a list of them")]
 pub struct RequestCondition {
     /// The path is this one or below it: `"/groq"` means `/groq` and `/groq/v1/models`, not `/groqs`.
     pub path: Option<String>,
@@ -158,7 +160,7 @@ impl Settings {
             url: self.url.clone(),
             api_key_env: self.api_key_env.clone(),
             api_key_header: self.key_header(),
-            headers: self.headers.clone(),
+            headers: self.headers.0.clone(),
             ..default.clone()
         }
     }
@@ -182,6 +184,12 @@ impl Settings {
         } else {
             KeyHeader::Authorization
         })
+    }
+}
+
+impl HeaderFields {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
