@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::dialect::{self, Form};
+use crate::dialect::{self, AnswerEnd, Form};
 use crate::handler::Answer;
 use crate::payload::{ChainKey, Handles};
 use crate::plan::SentFacts;
@@ -85,7 +85,7 @@ pub struct Meta {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<(f64, usize)>,
     /// How the response ended.
-    pub ended: ResponseEnd,
+    pub ended: AnswerEnd,
     /// Whether the recorded response is truncated at its size limit.
     #[serde(skip_serializing_if = "Not::not")]
     pub response_truncated: bool,
@@ -167,19 +167,6 @@ pub enum RequestForm {
     /// As it came, whatever the policy says: its content coding could not be decoded, an edit failed, or the upstream
     /// had refused another form.
     Unedited,
-}
-
-/// How a response ended.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ResponseEnd {
-    /// Completely.
-    #[default]
-    Complete,
-    /// The upstream broke off, or never answered.
-    UpstreamCut,
-    /// The client disconnected first.
-    ClientGone,
 }
 
 /// Why a recording could not be read.

@@ -12,7 +12,6 @@ use crate::body::peek::PeekableBody;
 use crate::dialect::AnswerEnd;
 
 pub(crate) mod event_splitter;
-pub(crate) mod outline;
 pub mod tap;
 
 /// Observes a relayed body. It cannot change the body, and must be quick: longer work belongs into a task.

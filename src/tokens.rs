@@ -27,6 +27,7 @@ pub use self::memo::{Countable, Subject};
 pub mod cache_calls;
 pub mod factor;
 pub mod image;
+pub(crate) mod last_used;
 mod memo;
 mod merge;
 pub mod models;
@@ -49,7 +50,7 @@ pub struct Settings {
     /// How tokens are counted.
     pub counter: Counter,
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
-    /// model is not known. After a failure it is asked again, after a minute to an hour.
+    /// model is not known. After a failure it is asked again after five minutes.
     #[default(true)]
     pub ask_upstream: bool,
     /// Counts a conversation by what its model's tokens are billed as: the ratio of billed to counted tokens is learnt

@@ -168,7 +168,7 @@ fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
     format!("{}{name}", value / scale)
 }
 
-/// Reads a list of tables, or one table alone; `expected` says what it should hold where there is neither.
+/// Reads a list of tables or strings, or one of them alone; `expected` says what it should hold where there is neither.
 pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
     expected: &str,
@@ -180,6 +180,10 @@ pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![T::deserialize(de::value::StrDeserializer::new(text))?])
         }
 
         fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Vec<T>, A::Error> {

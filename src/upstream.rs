@@ -160,13 +160,13 @@ pub enum UpstreamErrorKind {
     ProxyRefusal,
     /// The head of the answer exceeds the limits.
     #[error(
-        "the head of the upstream's answer has more than {} fields, or more than {} KiB",
+        "the head of the answer has more than {} fields, or more than {} KiB",
         MAX_HEADER_FIELDS,
         MAX_HEAD_BYTES >> 10
     )]
     HeadTooLong,
     /// The answer is not valid HTTP, or its framing is ambiguous.
-    #[error("the upstream's answer cannot be read, or could be read in more than one way")]
+    #[error("the answer cannot be read as HTTP, or could be read in more than one way")]
     Malformed,
     /// The client sent a body that is passed on too slowly.
     #[error("the request body did not come in time")]
@@ -217,7 +217,7 @@ impl Upstream {
             .http2_initial_connection_window_size((1 << 31) - 1)
             .http2_max_send_buf_size(MAX_HEAD_BYTES as usize)
             .build(connector);
-        let fields = settings.headers.iter().map(|(name, value)| (name.0.clone(), value.0.clone()));
+        let fields = settings.headers.iter().filter_map(|(name, value)| Some((name.0.parse().ok()?, value.0.clone())));
         let mut headers: http::HeaderMap = fields.collect();
         let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
         match (key, settings.api_key_header) {
@@ -415,9 +415,9 @@ impl UpstreamName {
         }
     }
 
-    /// The flag that sets its URL, for a message.
-    pub fn url_flag(&self) -> String {
-        self.0.as_ref().map_or_else(|| "--upstream URL".to_owned(), |name| format!("--upstream {name}=URL"))
+    /// The flag that sets this URL, for a message.
+    pub fn url_flag(&self, url: &str) -> String {
+        self.0.as_ref().map_or_else(|| format!("--upstream {url}"), |name| format!("--upstream {name}={url}"))
     }
 
     /// The beginning of a message about it; empty for `[upstream]`.

@@ -16,7 +16,7 @@ use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Format, Level};
 use crate::upstream::probe::Probe;
-use crate::upstream::{Settings, Upstream, routes};
+use crate::upstream::{Upstream, routes};
 
 /// The maximum time for the upstream to answer the probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,25 +80,21 @@ pub(super) fn report_settings(
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text)).collect::<String>());
 }
 
-/// Spawns a task for each upstream that probes it and reports the result. They stop when the returned guards are dropped.
-/// An upstream whose `probe` is off is left out.
+/// Spawns a task for each upstream that probes it and reports the result, if `probe` is on. They stop when the returned guards are
+/// dropped.
 pub(super) fn spawn_probes(
     config: &Config,
     destinations: &Destinations,
     tasks: &Tasks,
     output: StartupOutput,
 ) -> Vec<DropGuard> {
-    let settings = std::iter::once(config.upstream.clone())
-        .chain(config.upstreams.iter().map(|upstream| upstream.over(&config.upstream)));
-    let probed = destinations.iter().zip(settings).filter(|(_, settings)| settings.probe);
-    let guards = probed.map(|(to, settings)| tasks.spawn_guarded(probe(to.upstream.clone(), settings, output)));
-    guards.collect()
+    let probed = destinations.iter().filter(|_| config.upstream.probe);
+    probed.map(|to| tasks.spawn_guarded(probe(to.upstream.clone(), output))).collect()
 }
 
-async fn probe(upstream: Upstream, settings: Settings, output: StartupOutput) {
-    let probed = Probe::run(&upstream, PROBE_TIMEOUT).await;
-    let (seen, name) = (probed.outcome.describe(&probed.url, &upstream), upstream.name());
-    let fix = probed.outcome.advice(&settings, name);
+async fn probe(upstream: Upstream, output: StartupOutput) {
+    let name = upstream.name();
+    let Probe { said: seen, fix, .. } = Probe::run(&upstream, PROBE_TIMEOUT).await;
     match (output, fix) {
         (StartupOutput::Lines, None) => write_stderr(format_line("reachable", &seen)),
         (StartupOutput::Lines, Some(fix)) => write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"))),
@@ -114,12 +110,9 @@ fn chat_url(config: &Config) -> String {
     url.join(&http::Uri::from_static(dialect::default().path())).map_or_else(|_| url.to_string(), |url| url.to_string())
 }
 
-/// The `[[upstreams]]`, and which requests go there; none if there are none.
+/// The `[[upstreams]]`; none if there are none.
 fn describe_routes(config: &Config) -> Option<String> {
-    let route = |upstream: &routes::Settings| {
-        let requests = upstream.requests().unwrap_or_default();
-        format!("{} at {} for {requests}", upstream.name, upstream.url)
-    };
+    let route = |upstream: &routes::Settings| format!("{} at {}", upstream.name, upstream.url);
     let routes: Vec<_> = config.upstreams.iter().map(route).collect();
     (!routes.is_empty()).then(|| routes.join("; "))
 }

@@ -22,7 +22,7 @@ use crate::store::redb::aside_of;
 use crate::store::{Clock, OpenError, RedbStore, Stats, Store, StoreEngine};
 use crate::units::ByteSize;
 use crate::upstream::Upstream;
-use crate::upstream::probe::{Probe, ProbeOutcome};
+use crate::upstream::probe::Probe;
 
 /// The results of all checks.
 #[derive(Debug, Default, Serialize)]
@@ -292,9 +292,9 @@ async fn check_upstreams(findings: &mut Findings, config: &Config, environment: 
             }
         };
         let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
-        let said = probed.outcome.describe(&probed.url, &upstream);
         findings.prefix = if name.is_route() { format!("{name}: ") } else { String::new() };
-        match probed.outcome.advice(&settings, &name) {
+        let said = probed.said.clone();
+        match probed.fix.clone() {
             None => findings.ok("upstream", said),
             Some(fix) => findings.fault("upstream", said, fix),
         }
@@ -304,7 +304,7 @@ async fn check_upstreams(findings: &mut Findings, config: &Config, environment: 
 }
 
 async fn check_windows(findings: &mut Findings, config: &Config, upstream: &Upstream, probed: Probe) {
-    let was_listed = probed.outcome == ProbeOutcome::Reachable(http::StatusCode::OK);
+    let was_listed = probed.is_listed();
     let is_known = probed.url.host() == Some("api.openai.com");
     let reported = probed.windows(upstream, STEP_TIMEOUT).await;
     let of_settings = config.models.iter().filter(|model| model.context_window.is_some()).count();

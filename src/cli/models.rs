@@ -47,7 +47,7 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
     for Client { settings, name, upstream } in clients::all(config, environment) {
         let upstream = upstream?;
         let probed = Probe::run(&upstream, STEP_TIMEOUT.min(settings.connect_timeout.0)).await;
-        let said = probed.outcome.describe(&probed.url, &upstream);
+        let said = probed.said.clone();
         let windows = probed.windows(&upstream, STEP_TIMEOUT).await;
         for (model, window) in &windows {
             meter.models().learn(model, *window);

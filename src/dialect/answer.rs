@@ -1,7 +1,7 @@
 //! The answer of an upstream, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::in_band::{ALL_ROUNDS, FIRST_ROUND};
 use super::json::{each_element, element_fields, fields_at};
@@ -29,10 +29,11 @@ pub struct Answer {
 }
 
 /// How an answer ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerEnd {
     /// Completely.
+    #[default]
     Complete,
     /// The upstream broke off or paused too long.
     Cut,
@@ -77,12 +78,6 @@ pub trait AnswerFormat {
 
     /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
     fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer>;
-
-    /// Whether nothing that the model says is lost with the long strings and the deep values of an event's data: other
-    /// events have said it. `outline` is the data without these.
-    fn may_be_outlined(&self, _outline: &[u8]) -> bool {
-        false
-    }
 
     /// Returns what a stop reason, a state of a response, or the reason why it is incomplete means. The words of the APIs do not
     /// contradict each other, and gateways pass on those of another API.

@@ -13,7 +13,7 @@ pub struct Trigger(pub Vec<Condition>);
 
 /// A table, which holds where all that it names holds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table such as { tokens = 100000 }, or a list of them")]
 pub struct Condition {
     /// The tokens of the request, tool definitions included.
     #[serde(skip_serializing_if = "Option::is_none")]

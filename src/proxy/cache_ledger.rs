@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::held::Held;
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
+use crate::tokens::last_used::last_used;
 use crate::tokens::prices::{Price, Prices};
 use crate::units::prorated;
 
@@ -26,7 +27,7 @@ pub(super) struct CacheLedger {
     /// The last request of each conversation, by its first messages.
     #[default(Cache::new(MAX_KNOWN))]
     roots: Cache<u64, Sent>,
-    accounts: Held<Accounts>,
+    accounts: Held<Vec<CacheAccount>>,
 }
 
 /// A request and its bill.
@@ -69,12 +70,6 @@ pub(super) struct EarlierRequest {
     pub(super) is_warm: bool,
 }
 
-#[derive(Debug, Default)]
-struct Accounts {
-    of: Vec<CacheAccount>,
-    n_bills: u64,
-}
-
 /// The cache of one model at one upstream.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
@@ -83,9 +78,8 @@ pub(crate) struct CacheAccount {
     pub(crate) model: String,
     /// Requests that continued another one.
     pub(crate) requests: u64,
-    /// The fewest tokens that it has served at a time, and the greatest number that divides all that it has served.
+    /// The fewest tokens that it has served at a time.
     pub(crate) smallest: Option<u64>,
-    pub(crate) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
     pub(crate) keeps_seconds: Option<u64>,
     /// The shortest pause after which it has lost prompts, as far as that was seen.
@@ -97,8 +91,6 @@ pub(crate) struct CacheAccount {
     /// Of each of [`GAPS`], and of longer ones: requests that it served, and that it did not.
     #[serde(skip)]
     gaps: [Served; GAPS.len() + 1],
-    #[serde(skip)]
-    last: u64,
 }
 
 /// How a cache answers a change.
@@ -180,8 +172,14 @@ impl CacheLedger {
             self.roots.insert(root, sent);
         }
         self.accounts.with(|accounts| {
+            let is_it = |account: &CacheAccount| account.is_of(billed.upstream, billed.model);
             if let Some(cached) = billed.cached {
-                let account = accounts.of_model(billed.upstream, billed.model);
+                let new = || CacheAccount {
+                    upstream: billed.upstream.to_owned(),
+                    model: billed.model.to_owned(),
+                    ..CacheAccount::default()
+                };
+                let account = last_used(accounts, MAX_ACCOUNTS, is_it, new);
                 if let Some((appended, sent)) = continued.filter(|_| !dry_run) {
                     account.continues(billed, cached, sent, appended);
                 } else if let Some(sent) = rewritten.filter(|_| !dry_run) {
@@ -190,7 +188,7 @@ impl CacheLedger {
                 }
                 account.serves(cached);
             }
-            let has_cache = accounts.find(billed.upstream, billed.model).is_some_and(|found| found.smallest.is_some());
+            let has_cache = accounts.iter().any(|account| is_it(account) && account.smallest.is_some());
             continued.map(|(_, sent)| {
                 let is_recent = billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL;
                 EarlierRequest { received: sent.received, is_warm: is_recent && has_cache }
@@ -210,13 +208,15 @@ impl CacheLedger {
     ) -> bool {
         let Some(last) = self.roots.get(&root_of(scope, model, received)) else { return false };
         let pause = now.saturating_duration_since(last.at).as_secs();
-        let of = |accounts: &mut Accounts| accounts.find(upstream, model)?.expires_after_seconds;
-        self.accounts.with(of).is_some_and(|least| pause > least)
+        self.accounts.with(|accounts| {
+            let account = accounts.iter().find(|account| account.is_of(upstream, model));
+            account.and_then(|account| account.expires_after_seconds).is_some_and(|least| pause > least)
+        })
     }
 
-    /// Returns what is known of each model, in the order in which they came.
+    /// Returns what is known of each model, the one that was billed last at the end.
     pub(super) fn accounts(&self) -> Vec<CacheAccount> {
-        self.accounts.with(|accounts| accounts.of.clone())
+        self.accounts.with(|accounts| accounts.clone())
     }
 }
 
@@ -239,32 +239,6 @@ impl Billed<'_> {
     }
 }
 
-// === impl Accounts ===
-
-impl Accounts {
-    fn find(&self, upstream: &str, model: &str) -> Option<&CacheAccount> {
-        self.of.iter().find(|account| account.upstream == upstream && account.model == model)
-    }
-
-    fn of_model(&mut self, upstream: &str, model: &str) -> &mut CacheAccount {
-        self.n_bills += 1;
-        let is_it = |account: &CacheAccount| account.upstream == upstream && account.model == model;
-        let at = self.of.iter().position(is_it).unwrap_or_else(|| {
-            let oldest = (0..self.of.len()).min_by_key(|at| self.of.get(*at).map(|account| account.last));
-            if let Some(oldest) = oldest.filter(|_| self.of.len() == MAX_ACCOUNTS) {
-                self.of.remove(oldest);
-            }
-            let (upstream, model) = (upstream.to_owned(), model.to_owned());
-            self.of.push(CacheAccount { upstream, model, ..CacheAccount::default() });
-            self.of.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "it was found or pushed just now")]
-        let account = &mut self.of[at];
-        account.last = self.n_bills;
-        account
-    }
-}
-
 // === impl Losses ===
 
 impl Losses {
@@ -280,6 +254,10 @@ impl Losses {
 // === impl CacheAccount ===
 
 impl CacheAccount {
+    fn is_of(&self, upstream: &str, model: &str) -> bool {
+        self.upstream == upstream && self.model == model
+    }
+
     /// A request that the client has only added messages to, so many of them.
     fn continues(&mut self, billed: &Billed<'_>, cached: u64, before: Sent, appended: usize) {
         self.requests += 1;
@@ -315,7 +293,6 @@ impl CacheAccount {
     fn serves(&mut self, cached: u64) {
         if cached > 0 {
             self.smallest = Some(self.smallest.map_or(cached, |smallest| smallest.min(cached)));
-            self.block = Some(self.block.map_or(cached, |block| gcd(block, cached)));
         }
     }
 
@@ -345,10 +322,6 @@ fn root_of(scope: CacheScope, model: &str, received: &Received) -> u64 {
 
 fn name(fingerprint: Fingerprint) -> u64 {
     fingerprint.halves()[0]
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, WaitCause};
 use crate::metrics::StreamGuard;
 use crate::plan::{Report, SentNames};
-use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
+use crate::recording::{Recorder, Recording, SentRequest};
 use crate::relay::Observe;
 use crate::relay::tap::{Tap, TapReport};
 use crate::tasks::{Tasks, run_blocking};
@@ -49,9 +49,6 @@ pub(super) const BEYOND_WINDOW: HeaderName = HeaderName::from_static("x-abridge-
 pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue");
 /// Set if the edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
-
-/// One chunk in this many is timed, beginning with the first.
-const TIMED_EVERY: u32 = 16;
 
 /// One request and its answer. It is moved from task to task, so it is boxed, and so is what few requests have.
 #[derive(Debug)]
@@ -80,7 +77,6 @@ pub struct Exchange {
     pub(super) conversation: Option<Conversation>,
     // Counts the stream in the metrics while the answer is relayed.
     streaming: Option<StreamGuard>,
-    n_chunks: u32,
     ended: Option<Instant>,
     prefix_kept: Option<f64>,
     answer: Option<AnswerHead>,
@@ -145,7 +141,6 @@ impl Proxy {
             accounting: Some(Arc::clone(&self.accounting)),
             conversation: None,
             streaming: None,
-            n_chunks: 0,
             ended: None,
             prefix_kept: None,
             answer: None,
@@ -273,14 +268,9 @@ impl Exchange {
     /// Writes the recording in a task, so that no request waits for the disk.
     fn finish_recording(&mut self, end: AnswerEnd) {
         let Some(recording) = self.recording.take() else { return };
-        let ended = match end {
-            AnswerEnd::Complete => ResponseEnd::Complete,
-            AnswerEnd::Cut | AnswerEnd::Unanswered => ResponseEnd::UpstreamCut,
-            AnswerEnd::ClientGone => ResponseEnd::ClientGone,
-        };
         let id = self.id;
         self.tasks.spawn(async move {
-            match run_blocking(move || recording.finish(ended)).await {
+            match run_blocking(move || recording.finish(end)).await {
                 Ok(Ok(path)) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
                 Ok(Err(error)) => tracing::warn!(request_id = %id, %error, "not recorded"),
                 Err(error) => tracing::warn!(request_id = %id, %error, "not recorded"),
@@ -291,8 +281,6 @@ impl Exchange {
 
 impl Observe for Box<Exchange> {
     fn on_data(&mut self, chunk: &Bytes) {
-        let began = self.n_chunks.is_multiple_of(TIMED_EVERY).then(Instant::now);
-        self.n_chunks = self.n_chunks.wrapping_add(1);
         if let Some(answer) = &mut self.answer {
             answer.bytes += chunk.len() as u64;
         }
@@ -301,9 +289,6 @@ impl Observe for Box<Exchange> {
         }
         if let Some(recording) = &mut self.recording {
             recording.push_chunk(self.sent.elapsed(), chunk);
-        }
-        if let (Some(began), Some(accounting)) = (began, &self.accounting) {
-            accounting.metrics.observe_chunk(began.elapsed());
         }
     }
 

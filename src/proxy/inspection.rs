@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Proxy, RequestId};
@@ -29,13 +28,11 @@ use crate::tasks::run_blocking;
 use crate::tokens::Meter;
 use crate::tokens::models::Source;
 
-/// Captures messages of edited requests. Its clones share the store, the memory budget and the permits.
-#[derive(Clone, Debug)]
+/// Captures messages of edited requests.
+#[derive(Debug)]
 pub(super) struct Inspector {
     store: Option<Arc<dyn Store>>,
     held: Budget,
-    // Comparisons at a time; more wait.
-    permits: Arc<Semaphore>,
 }
 
 /// The messages of one request before and after the edits. Dropping it keeps nothing.
@@ -46,7 +43,6 @@ pub(super) struct PendingInspection {
     before: Bytes,
     after: Vec<Bytes>,
     store: Arc<dyn Store>,
-    inspector: Inspector,
     _held: Lease,
 }
 
@@ -54,15 +50,12 @@ pub(super) struct PendingInspection {
 /// not kept.
 const MAX_HELD: usize = 64 << 20;
 
-/// How many requests are compared at a time.
-const MAX_COMPARISONS: usize = 1;
-
 /// The reason in a document without messages.
 const NO_MESSAGES: &str = "it has too many messages to keep them";
 
 impl Inspector {
     pub(super) fn new(store: Option<Arc<dyn Store>>) -> Self {
-        Self { store, held: Budget::new(MAX_HELD), permits: Arc::new(Semaphore::new(MAX_COMPARISONS)) }
+        Self { store, held: Budget::new(MAX_HELD) }
     }
 
     /// Captures a request before and after the edits, if `keep` is not 0 and the request was changed.
@@ -77,23 +70,16 @@ impl Inspector {
             return None;
         }
         let store = Arc::clone(self.store.as_ref()?);
-        let Some(held) = self.held.lease(text.len() + edited.body.iter().map(Bytes::len).sum::<usize>()) else {
-            tracing::debug!(
-                "the messages of a request are not kept: pending inspections have reached their memory limit"
-            );
-            return None;
-        };
-        let (before, after, inspector) = (text.clone(), edited.body.clone(), self.clone());
-        Some(Box::new(PendingInspection { keep, dialect, before, after, store, inspector, _held: held }))
+        let held = self.held.lease(text.len() + edited.body.iter().map(Bytes::len).sum::<usize>())?;
+        let (before, after) = (text.clone(), edited.body.clone());
+        Some(Box::new(PendingInspection { keep, dialect, before, after, store, _held: held }))
     }
 }
 
 impl PendingInspection {
     /// Compares the messages and writes the document to the store.
     pub(super) async fn keep(self, entry: Entry, report: Report) -> Result<(), StoreError> {
-        let Self { keep, dialect, before, after, store, inspector, _held } = self;
-        // The semaphore is never closed.
-        let _permit = inspector.permits.acquire().await.ok();
+        let Self { keep, dialect, before, after, store, _held } = self;
         let id = entry.id.clone();
         let compare = move || {
             let messages = inspect::messages(dialect, &before, &after.concat().into(), &report);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::held::Held;
 use crate::plan::Report;
 use crate::tokens::Meter;
+use crate::tokens::last_used::last_used;
 
 /// So many types of messages are named; clients choose them.
 const MOST_TYPES: usize = 16;
@@ -17,8 +18,6 @@ pub(super) struct Notices {
     lacks_recall: AtomicBool,
     beyond_window: AtomicBool,
     signed: AtomicBool,
-    pub(super) socket_refused: AtomicBool,
-    pub(super) socket_tunnelled: AtomicBool,
     blocking_types: Held<BTreeSet<String>>,
     /// Upstreams that cut prompts.
     pub(super) stalls: Stalls,
@@ -86,7 +85,7 @@ struct Watched {
     is_found: bool,
 }
 
-/// The most models that are watched. A further one takes the place of the one that was seen first.
+/// The most models that are watched. A further one takes the place of the one that was seen the longest ago.
 const MAX_WATCHED: usize = 64;
 
 /// Shorter prompts are not looked at.
@@ -103,14 +102,9 @@ impl Stalls {
             return;
         }
         let is_found = self.models.with(|models| {
-            if let Some(known) = models.iter_mut().find(|known| known.upstream == upstream && known.model == model) {
-                return known.add(size, reported);
-            }
-            if models.len() == MAX_WATCHED {
-                models.remove(0);
-            }
-            models.push(Watched::new(upstream, model, size, reported));
-            false
+            let is_it = |known: &Watched| known.upstream == upstream && known.model == model;
+            let new = || Watched::new(upstream, model, size, reported);
+            last_used(models, MAX_WATCHED, is_it, new).add(size, reported)
         });
         if is_found {
             meter.models().learn(model, usize::try_from(reported).unwrap_or(usize::MAX));

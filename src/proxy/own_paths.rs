@@ -185,13 +185,10 @@ impl Proxy {
             let none = || "no conversation has come since abridge was started".to_owned();
             return with_reason(StatusCode::NOT_FOUND, if name == LAST { none() } else { reason });
         };
-        let reason = match kept {
-            Err(error) => error.to_string(),
-            Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
-            Ok(_) if keep == 0 => "the texts of messages are not kept; [inspect] keep = 20 keeps those of the last 20 edited requests".to_owned(),
-            Ok(_) if request.inspectable => format!("its messages are being written, or the request is no longer among the last {keep} edited ones"),
-            Ok(_) => "its messages were not kept: the request was sent before [inspect] keep was set, the memory limit was reached, or the request was forwarded unedited".to_owned(),
-        };
+        let reason = kept.err().map_or_else(
+            || format!("messages are kept of the last {keep} edited requests alone, as [inspect] keep says"),
+            |error| error.to_string(),
+        );
         let changes = history.changes(id).unwrap_or_default();
         json(StatusCode::OK, to_json(&Document { request, changes, content: None, reason: Some(reason) }))
     }
@@ -210,12 +207,7 @@ impl Proxy {
             Ok(json(StatusCode::OK, to_json(&list)))
         };
         let Some(store) = self.engine.store() else {
-            let lacks_store = self.engine.store_notice().is_some();
-            return empty(if lacks_store {
-                "the store could not be opened"
-            } else {
-                "there is no store: store.enabled is false"
-            });
+            return empty("there is no store: it is off, or could not be opened");
         };
         let prefix = may_begin_a_handle(&search).then(|| search.clone());
         let previews = self.live.load().inspect.keep > 0;

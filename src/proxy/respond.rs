@@ -14,7 +14,7 @@ use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::units::ByteSize;
-use crate::upstream::probe::PROXY_ADVICE;
+use crate::upstream::probe::explained;
 use crate::upstream::target::TargetError;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
@@ -173,26 +173,23 @@ impl ProxyError {
             Self::Target(TargetError::LeavesBase) => {
                 "`..` in the request path leads out of the path of upstream.url; write the path without it, or set a shorter upstream.url".to_owned()
             }
-            Self::Page(refused) => refused.to_string(),
             Self::NotUnderstood(error) => format!("the request body is not a conversation that can be read: {error}"),
-            Self::InvalidRequest(_) => self.to_string(),
+            Self::Page(_) | Self::InvalidRequest(_) => self.to_string(),
             Self::NoSummary(none) => with_cause(none),
             Self::NotCompacted(none) => format!(
                 "the conversation was not compacted: {}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream",
                 with_cause(none)
             ),
-            Self::OverShare { .. }
-            | Self::TooManyConnections { .. }
-            | Self::TooManyBytes
-            | Self::UnknownClient
-            | Self::BadTransfer
-            | Self::BadEncoding
-            | Self::RecallFailed
-            | Self::SocketRefused => {
+            Self::Upstream(error) => {
+                let (_, fix) = explained(error, "");
+                let may_be_done = matches!(error.kind, UpstreamErrorKind::Malformed | UpstreamErrorKind::Closed);
+                let not_again = "; the request was not sent again, because it may have been carried out";
+                format!("{error}; {fix}{}", if may_be_done { not_again } else { "" })
+            }
+            _ => {
                 let of = MESSAGES.lines().filter_map(|line| line.split_once(' ')).find(|(code, _)| *code == self.code());
                 of.map_or_else(String::new, |(_, message)| message.to_owned())
             }
-            Self::Upstream(error) => format!("{error}; {}", advice(error)),
         }
     }
 
@@ -238,37 +235,6 @@ impl ProxyError {
 /// Why a summary was not made; further causes are for the log.
 fn with_cause(error: &ManualSummaryError) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-}
-
-/// The advice for an operator.
-fn advice(error: &UpstreamError) -> String {
-    let setting = |key| error.upstream.setting(key);
-    let limit = |key| format!("{} in the settings is the limit", setting(key));
-    match error.kind {
-        UpstreamErrorKind::Connect => {
-            format!("check that it is running, and {} in the settings, or {}", setting("url"), error.upstream.url_flag())
-        }
-        UpstreamErrorKind::Descriptors => {
-            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in the settings".to_owned()
-        }
-        UpstreamErrorKind::Tls => {
-            format!("check its certificate; {} in the settings adds a root certificate", setting("ca_file"))
-        }
-        UpstreamErrorKind::ProxyRefusal => PROXY_ADVICE.to_owned(),
-        UpstreamErrorKind::SlowClient => {
-            "server.body_timeout and server.min_body_rate in the settings are the limits".to_owned()
-        }
-        UpstreamErrorKind::ConnectTimeout(_) => limit("connect_timeout"),
-        UpstreamErrorKind::FirstByteTimeout(_) => limit("first_byte_timeout"),
-        UpstreamErrorKind::HeadTooLong => {
-            "configure the upstream, or a proxy before it, to send fewer or shorter ones".to_owned()
-        }
-        UpstreamErrorKind::Malformed => format!(
-            "check that an HTTP server is at {}; the request was not sent again, because it may have been carried out",
-            setting("url")
-        ),
-        UpstreamErrorKind::Closed => "the request was not sent again, because it may have been carried out".to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -104,7 +103,7 @@ impl Proxy {
             let reconnects = shared.epoch().saturating_sub(1);
             exposition.counter("abridge_store_reconnects", reconnects);
         }
-        let Ok(stats) = self.stats.get(store, Duration::ZERO).await else { return };
+        let Ok(stats) = self.stats.get(store).await else { return };
         exposition.gauge("abridge_store_payloads", stats.payloads);
         exposition.gauge("abridge_store_payload_bytes", stats.bytes);
         exposition.gauge("abridge_store_summaries", stats.summaries);

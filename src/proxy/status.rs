@@ -1,6 +1,6 @@
 //! `GET /abridge/status`: the state of the proxy as JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::second_try::{Lesson, RescuePolicy};
 use super::{Destination, Proxy};
 use crate::dialect::Form;
 use crate::engine::summarizer::SummaryCounts;
-use crate::history::{MAX_ENTRIES, Totals};
+use crate::history::Totals;
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
@@ -31,19 +31,12 @@ struct CachedStats {
     stats: Result<store::Stats, String>,
 }
 
-/// The age up to which `/abridge/status` uses cached statistics.
-const MAX_AGE: Duration = Duration::from_secs(1);
-
-/// A store that takes longer than this has many rows: statistics may take at most a fiftieth of its time.
-const SLOW_QUERY: Duration = Duration::from_millis(100);
-const SLOW_QUERY_INTERVAL: u32 = 50;
+/// Statistics may take at most a fiftieth of the store's time.
+const INTERVAL: u32 = 50;
 
 /// The trouble of a store whose last write failed.
 const STORE_FAILED: &str =
     "the last write failed: requests are forwarded without the edits that need the store, until a write succeeds";
-
-/// The most models that are listed.
-const MAX_MODELS: usize = 50;
 
 /// What `/abridge/status` answers and `abridge status` prints. A field that another version does not send has its default.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -74,7 +67,6 @@ pub(crate) struct Status {
     streams: u64,
     pub(crate) buffered_bytes: u64,
     pub(crate) rss_bytes: Option<u64>,
-    windows: Vec<Window>,
     pub(crate) token_factors: Vec<TokenFactor>,
     pub(crate) caches: Vec<CacheStatus>,
 }
@@ -105,14 +97,6 @@ pub(crate) struct StoreStatus {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Window {
-    model: String,
-    tokens: Option<usize>,
-    source: String,
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
 pub(crate) struct TokenFactor {
     pub(crate) upstream: String,
     pub(crate) model: String,
@@ -137,24 +121,16 @@ impl Default for StatsCache {
 }
 
 impl StatsCache {
-    /// The statistics, at most `max_age` old unless the store is slow; otherwise the error of the store.
-    pub(super) async fn get(&self, store: &dyn Store, max_age: Duration) -> Result<store::Stats, String> {
+    /// The statistics, which are as old as the store is slow; otherwise the error of the store.
+    pub(super) async fn get(&self, store: &dyn Store) -> Result<store::Stats, String> {
         let mut last = self.last.lock().await;
-        if let Some(cached) = last.as_ref().filter(|cached| cached.is_fresh(max_age)) {
+        if let Some(cached) = last.as_ref().filter(|cached| cached.at.elapsed() < cached.took * INTERVAL) {
             return cached.stats.clone();
         }
         let began = Instant::now();
         let stats = store.stats().await.map_err(|error| error.to_string());
         *last = Some(CachedStats { at: Instant::now(), took: began.elapsed(), stats: stats.clone() });
         stats
-    }
-}
-
-impl CachedStats {
-    /// Whether the statistics are younger than `max_age`, or than the interval for a slow store.
-    fn is_fresh(&self, max_age: Duration) -> bool {
-        let interval = if self.took > SLOW_QUERY { self.took * SLOW_QUERY_INTERVAL } else { Duration::ZERO };
-        self.at.elapsed() < max_age.max(interval)
     }
 }
 
@@ -171,7 +147,7 @@ impl Proxy {
     pub(super) async fn status_json(&self) -> String {
         let store = match self.engine.store() {
             Some(store) => {
-                let (stats, trouble) = match self.stats.get(store, MAX_AGE).await {
+                let (stats, trouble) = match self.stats.get(store).await {
                     Ok(stats) => (Some(stats), None),
                     Err(trouble) => (None, Some(trouble)),
                 };
@@ -213,7 +189,6 @@ impl Proxy {
             streams: self.accounting.metrics.streams(),
             buffered_bytes: self.limits.budget.used() as u64,
             rss_bytes: resident_memory(),
-            windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
             token_factors: self.engine.factors.all_learnt().into_iter().map(TokenFactor::of).collect(),
         }
@@ -247,51 +222,8 @@ impl Proxy {
         let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
     }
-
-    /// The models of recent requests, and their windows.
-    fn windows(&self) -> Vec<Window> {
-        let live = self.live();
-        let meter = &live.destinations.default().usual.rules.planner.meter;
-        let entries = self.accounting.history.newest(MAX_ENTRIES);
-        let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
-        let window = |model: String| {
-            let (tokens, source) = match meter.models().find(&model).window {
-                Some(window) => (Some(window.value), window.source.into()),
-                None => (None, "unknown"),
-            };
-            Window { model, tokens, source: source.to_owned() }
-        };
-        models.into_iter().take(MAX_MODELS).map(window).collect()
-    }
 }
 
 fn by_name(counts: impl IntoIterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
     counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::time::advance;
-
-    use super::*;
-
-    /// For how many milliseconds statistics are fresh if the store took this long.
-    async fn age(took: Duration, max_age: Duration) -> usize {
-        let cached = CachedStats { at: Instant::now(), took, stats: Ok(store::Stats::default()) };
-        let mut n = 0;
-        while cached.is_fresh(max_age) {
-            advance(Duration::from_millis(1)).await;
-            n += 1;
-        }
-        n
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn statistics_of_a_slow_store_are_cached_for_fifty_times_their_duration() {
-        let (quick, slow) = (SLOW_QUERY, SLOW_QUERY + Duration::from_millis(20));
-        assert_eq!(age(quick, Duration::ZERO).await, 0, "a scrape reads a quick store each time");
-        assert_eq!(age(quick, MAX_AGE).await, 1000, "the page reads them every second");
-        assert_eq!(age(slow, Duration::ZERO).await, 6000, "they take a fiftieth of the time");
-        assert_eq!(age(slow, MAX_AGE).await, 6000);
-    }
 }

@@ -15,31 +15,23 @@ use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
 use crate::tokens::models::{self, Source, Sourced};
-use crate::upstream::probe::{Listing, ListingError, ModelsRequest};
+use crate::upstream::probe::{Listing, ListingError, ModelsRequest, ONE_PAGE};
 use crate::upstream::routes::{ANTHROPIC_VERSION, CHATGPT_ACCOUNT};
 use crate::upstream::{ANTHROPIC_BETA, Upstream};
 
 use super::headers::{self, API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
-/// with a growing delay after each failure. A local server may load another model, or one in another way, so each answer of
-/// one counts as a failure: it is asked again when another window is unknown.
+/// with a pause after each failure. A local server may load another model, or one in another way, so each answer of one
+/// counts as a failure: it is asked again when another window is unknown.
 #[derive(Debug)]
 pub struct WindowDiscovery {
-    gate: Arc<Held<FetchGate>>,
+    // When the next fetch may begin. None while one runs, and for ever after one that succeeds.
+    opens: Arc<Held<Option<Instant>>>,
 }
 
-/// Admits one fetch at a time, and none for a while after a failure.
-#[derive(Debug)]
-struct FetchGate {
-    // When the gate opens. None until the fetch fails; for ever, if it succeeds.
-    opens: Option<Instant>,
-    // The next delay.
-    pause: Duration,
-}
-
-/// The first and the longest delay after a failure; each is twice as long as the one before.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
+/// The pause after a failure.
+const PAUSE: Duration = Duration::from_mins(5);
 
 /// Shorter bodies, in bytes, are far from filling any window and start no fetch.
 const MIN_BODY: usize = 8 * 1024;
@@ -52,10 +44,10 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 impl WindowDiscovery {
     /// Fetches when needed, or never if `tokens.ask_upstream` is false.
     pub fn new(tokens: &tokens::Settings) -> Self {
-        Self { gate: Arc::new(Held::new(FetchGate::new(tokens.ask_upstream, RETRY_DELAYS.0))) }
+        Self { opens: Arc::new(Held::new(tokens.ask_upstream.then(Instant::now))) }
     }
 
-    /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open. The built-in
+    /// Starts a fetch in a task, with the credential of this request, if the window is unknown and a fetch may begin. The built-in
     /// table does not know with which context a local server has loaded a model, nor that accounts of `ChatGPT` and Copilot
     /// have smaller ones.
     pub(super) fn fetch_if_needed(
@@ -66,7 +58,7 @@ impl WindowDiscovery {
         parts: &Parts,
         tasks: &Tasks,
     ) {
-        let is_open = || self.gate.with(|gate| gate.is_open(Instant::now()));
+        let is_open = || self.opens.with(|opens| opens.is_some_and(|opens| opens <= Instant::now()));
         if report.bytes_before < MIN_BODY || report.model.is_none() || !is_open() {
             return;
         }
@@ -80,54 +72,26 @@ impl WindowDiscovery {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };
-        if !self.gate.with(|gate| gate.close(Instant::now())) {
+        if self.opens.with(|opens| opens.take_if(|opens| *opens <= Instant::now())).is_none() {
             return;
         }
-        let (gate, rules, upstream) = (Arc::clone(&self.gate), Arc::clone(rules), upstream.clone());
+        let (opens, rules, upstream) = (Arc::clone(&self.opens), Arc::clone(rules), upstream.clone());
         let model = report.model.clone().unwrap_or_default();
         tasks.spawn(async move {
-            match fetch(&upstream, &request, &model).await {
-                Ok(Listing { windows, server }) => {
+            let fetched = fetch(&upstream, &request, &model).await;
+            if !matches!(fetched, Ok(Listing { server: None, .. })) {
+                opens.with(|opens| *opens = Some(Instant::now() + PAUSE));
+            }
+            match fetched {
+                Ok(Listing { windows, .. }) => {
                     tracing::debug!(models = windows.len(), "fetched the context windows of the upstream's models");
                     for (model, window) in &windows {
                         rules.planner.meter.models().learn(model, *window);
                     }
-                    if server.is_some() {
-                        gate.with(|gate| gate.reopen_later(Instant::now()));
-                    }
                 }
-                Err(error) => {
-                    let pause_seconds = gate.with(|gate| gate.reopen_later(Instant::now())).as_secs();
-                    tracing::debug!(%error, pause_seconds, "could not fetch the context windows of the upstream's models");
-                }
+                Err(error) => tracing::debug!(%error, "could not fetch the context windows of the upstream's models"),
             }
         });
-    }
-}
-
-// === impl FetchGate ===
-
-impl FetchGate {
-    /// A gate that is open, or closed for ever.
-    fn new(is_open: bool, pause: Duration) -> Self {
-        Self { opens: is_open.then(Instant::now), pause }
-    }
-
-    fn is_open(&self, now: Instant) -> bool {
-        self.opens.is_some_and(|opens| opens <= now)
-    }
-
-    /// Closes the gate; returns whether it was open.
-    fn close(&mut self, now: Instant) -> bool {
-        self.opens.take_if(|opens| *opens <= now).is_some()
-    }
-
-    /// Opens the gate again after a delay, which it returns and then doubles.
-    fn reopen_later(&mut self, now: Instant) -> Duration {
-        let pause = self.pause;
-        self.pause = (2 * pause).min(RETRY_DELAYS.1);
-        self.opens = Some(now + pause);
-        pause
     }
 }
 
@@ -140,9 +104,13 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     // A path that names the model has no list of models beside it.
     let folder = dialect.base_path(path).filter(|_| dialect.path_facts(path).model.is_none())?;
     // `ChatGPT` lists the models that this version of Codex may use, and all to this one (NousResearch/hermes-agent#93295).
-    let query =
-        if parts.headers.contains_key(CHATGPT_ACCOUNT) { Some("client_version=0.0.0") } else { parts.uri.query() };
-    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let query = if parts.headers.contains_key(CHATGPT_ACCOUNT) {
+        vec!["client_version=0.0.0"]
+    } else {
+        let one_page = parts.headers.contains_key(ANTHROPIC_VERSION).then_some(ONE_PAGE);
+        parts.uri.query().into_iter().chain(one_page).collect()
+    };
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = ModelsRequest::new(upstream.join(&path).ok()?);
     let usual = [AUTHORIZATION, API_KEY, ORGANIZATION, PROJECT, X_API_KEY, ANTHROPIC_VERSION, USER_AGENT, EDITOR];
@@ -200,23 +168,6 @@ mod tests {
     use crate::upstream;
     use crate::upstream::connect::Proxies;
 
-    #[test]
-    fn one_fetch_runs_at_a_time_and_delays_grow_to_an_hour() {
-        let mut gate = FetchGate::new(true, RETRY_DELAYS.0);
-        let (mut now, mut minutes) = (Instant::now(), Vec::new());
-        for _ in 0..9 {
-            assert!(gate.is_open(now) && gate.close(now));
-            assert!(!gate.is_open(now) && !gate.close(now));
-            let pause = gate.reopen_later(now);
-            minutes.push(pause.as_secs() / 60);
-            now += pause;
-            let before = now - Duration::from_millis(1);
-            assert!(!gate.is_open(before) && !gate.close(before));
-        }
-        assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert!(!FetchGate::new(false, Duration::ZERO).close(now));
-    }
-
     /// An upstream that gives these answers, one per connection, and then closes its listener.
     fn upstream(answers: [(&'static str, &'static str); 2]) -> (Upstream, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -253,13 +204,17 @@ mod tests {
         });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
-        let windows = WindowDiscovery { gate: Arc::new(Held::new(FetchGate::new(true, Duration::ZERO))) };
+        let windows = WindowDiscovery::new(&tokens::Settings::default());
         let window = || rules.planner.meter.for_model(Some("house-model")).window;
         for expected in [None, Some(16000)] {
             let tasks = Tasks::default();
             windows.fetch_if_needed(&report, &rules, &upstream, &parts, &tasks);
+            let is_open = || windows.opens.with(|opens| opens.is_some_and(|opens| opens <= Instant::now()));
+            assert!(!is_open(), "one runs at a time");
             tasks.wait().await;
             assert_eq!(window(), expected);
+            assert!(!is_open(), "after a failure there is a pause");
+            windows.opens.with(|opens| *opens = opens.map(|opens| opens - PAUSE));
         }
         answering.join().unwrap();
         // The fetch has succeeded, so no other starts.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 
-use super::{Meta, PlanInputs, ResponseEnd};
+use super::{Meta, PlanInputs};
+use crate::dialect::AnswerEnd;
 use crate::handler::UsedAnswer;
 use crate::held::budget::{Budget, Lease};
 use crate::payload::{Keys, Payload};
@@ -86,7 +87,7 @@ impl Recorder {
             dry_run: sent.dry_run,
             abridge: Some(env!("CARGO_PKG_VERSION").to_owned()),
             inputs: Some(PlanInputs { address: self.address.clone(), ..std::mem::take(&mut sent.inputs) }),
-            ended: ResponseEnd::UpstreamCut,
+            ended: AnswerEnd::Cut,
             ..Meta::default()
         };
         Some(Recording { recorder: self.clone(), name: name.to_owned(), sent, response: None, meta, held })
@@ -119,7 +120,7 @@ impl Recording {
     }
 
     /// Writes the folder and returns its path. Blocks. The folder appears completely or not at all.
-    pub fn finish(mut self, ended: ResponseEnd) -> io::Result<PathBuf> {
+    pub fn finish(mut self, ended: AnswerEnd) -> io::Result<PathBuf> {
         self.meta.ended = ended;
         if let Some(inputs) = &mut self.meta.inputs {
             let (keys, SentRequest { offloads, answers, .. }) = (Keys::well_known(), &self.sent);

@@ -3,8 +3,8 @@
 //! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
 //! answer is one long line. Bedrock sends frames of AWS's event stream, each with one event: the lengths of the frame and of its
 //! headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. Of a compressed answer a copy is
-//! decoded. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the outline; if that is
-//! too long as well, it switches itself off.
+//! decoded. The bytes that the tap carries from chunk to chunk are bounded; those of a long line are leased. Where a line is too
+//! long, or there is no memory for it, the tap switches itself off.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,8 @@ use http::HeaderMap;
 use memchr::memchr2;
 use serde::Deserialize;
 
-use super::outline::Line;
-use crate::body::Budget;
 use crate::body::encoding::{ContentEncoding, StreamDecoder, content_type, is_type};
+use crate::body::{Budget, Lease};
 use crate::dialect::{Answer, Dialect, Usage};
 
 /// The report of the tap. A later one in the stream replaces an earlier one.
@@ -46,10 +45,12 @@ pub struct Tap {
     format: Format,
     // None for a tap that is never on.
     dialect: Option<&'static dyn Dialect>,
+    budget: Option<Budget>,
     // The decoder of a compressed answer.
     decoder: Option<Box<StreamDecoder>>,
-    // The line that has not ended yet, or its outline.
-    carry: Line,
+    // The line that has not ended yet, and the memory that is leased for it.
+    carry: BytesMut,
+    leased: Lease,
     // The frame that has not ended yet.
     frames: BytesMut,
     answer: Answer,
@@ -78,8 +79,12 @@ enum Format {
     Off,
 }
 
-/// The longest line that is carried, and the longest JSON answer that is read as a whole: 1 MiB.
+/// The longest line, or JSON answer, that is carried without a lease, and the longest frame: 1 MiB.
 pub const MAX_CARRY: usize = 1 << 20;
+
+/// The longest line, or JSON answer, that is carried with a lease. The last event of a response holds the whole of it once more,
+/// with its tools and images.
+const MAX_LEASED: usize = 8 << 20;
 
 /// The longest stop reason that is kept, in characters; real ones have a dozen.
 const MAX_STOP_REASON: usize = 32;
@@ -88,7 +93,7 @@ const MAX_STOP_REASON: usize = 32;
 
 impl Tap {
     /// A tap for an answer in this dialect with these headers. It is off for unknown types and encodings. The memory of a decoder
-    /// is leased of the budget, while at most a quarter of that is used.
+    /// is leased of the budget, while at most a quarter of that is used, and that of long lines.
     pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap, budget: &Budget) -> Self {
         let formats = [
             ("text/event-stream", Format::Events),
@@ -100,7 +105,7 @@ impl Tap {
         let format = formats.into_iter().find(|(name, _)| is_type(kind, name)).map(|(_, format)| format);
         let format = format.filter(|_| encoding != ContentEncoding::Unsupported).unwrap_or_default();
         let decoder = encoding.decoder(Some(budget));
-        Self { format, decoder, dialect: Some(dialect), ..Self::default() }
+        Self { format, decoder, dialect: Some(dialect), budget: Some(budget.clone()), ..Self::default() }
     }
 
     /// Reads a chunk of the answer.
@@ -124,7 +129,7 @@ impl Tap {
 
     /// Ends the tap and returns its report. Parses a JSON answer, which may take a millisecond.
     pub fn finish(mut self) -> TapReport {
-        let (rest, _) = self.carry.take();
+        let rest = self.carry.split();
         match self.format {
             Format::Events => self.read_line(&rest),
             Format::Json => self.read_json(&rest),
@@ -141,8 +146,9 @@ impl Tap {
             if self.carry.is_empty() {
                 self.read_line(line);
             } else if self.append(line) {
-                let (line, _) = self.carry.take();
+                let line = self.carry.split();
                 self.read_line(&line);
+                self.leased.shrink_to(0);
             }
         }
         self.append(chunk);
@@ -185,12 +191,14 @@ impl Tap {
 
     /// Adds bytes to the carry; `false` if there are too many, which switches the tap off.
     fn append(&mut self, bytes: &[u8]) -> bool {
-        if self.carry.push(bytes, MAX_CARRY) {
+        let n_bytes = self.carry.len() + bytes.len();
+        let budget = self.budget.as_ref().filter(|_| n_bytes <= MAX_LEASED);
+        if n_bytes <= MAX_CARRY || budget.is_some_and(|budget| budget.extend_to(&mut self.leased, n_bytes)) {
+            self.carry.extend_from_slice(bytes);
             return true;
         }
-        self.format = Format::Off;
-        self.carry = Line::default();
-        self.overflowed = true;
+        (self.format, self.overflowed, self.carry) = (Format::Off, true, BytesMut::new());
+        self.leased.shrink_to(0);
         false
     }
 }
@@ -317,7 +325,7 @@ mod tests {
 
     #[test]
     fn switches_itself_off_at_the_limit() {
-        let long = vec![b'x'; MAX_CARRY];
+        let long = vec![b'x'; MAX_LEASED];
         let report = watch("text/event-stream", &[b"data: ", &long, STREAM]);
         assert_eq!(report, TapReport { overflowed: true, ..TapReport::default() });
     }
@@ -339,10 +347,16 @@ mod tests {
         for (kind, body) in [("text/event-stream", stream), ("application/json", response)] {
             for piece in [body.len(), 100_000, 1000] {
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
-                let mut tap = Tap::new(crate::dialect::for_path("/responses").unwrap(), &headers, &Budget::new(0));
-                body.as_bytes().chunks(piece).for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
-                assert!(tap.carry.capacity() <= 2 * MAX_CARRY || piece == body.len());
-                assert_eq!(tap.finish(), expected, "{kind} in pieces of {piece}");
+                let (dialect, budget) = (crate::dialect::for_path("/responses").unwrap(), Budget::new(body.len()));
+                let tap = || {
+                    let mut tap = Tap::new(dialect, &headers, &budget);
+                    body.as_bytes().chunks(piece).for_each(|piece| tap.watch(&Bytes::copy_from_slice(piece)));
+                    tap
+                };
+                let (first, second) = (tap(), tap());
+                assert!(kind != "application/json" || second.overflowed, "there is no memory for two");
+                assert_eq!(first.finish(), expected, "{kind} in pieces of {piece}");
+                assert_eq!(budget.used(), second.leased.bytes());
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Listening addresses and sockets: TCP and Unix.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::{fmt, io};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::admin::access::Exposure;
 use crate::platform::sockets::{self, UnixListener, UnixStream};
+use crate::units::one_or_more;
 
 /// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, SmartDefault)]
@@ -75,32 +76,12 @@ pub fn loopback_if_unspecified(mut address: SocketAddr) -> SocketAddr {
 
 impl<'de> Deserialize<'de> for Addresses {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-
-        impl<'de> de::Visitor<'de> for OneOrMore {
-            type Value = Addresses;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address such as \"127.0.0.1:8787\" or \"unix:/path\", or a list of them")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Addresses, E> {
-                Ok(Addresses(vec![text.parse().map_err(|error| invalid_address(text, error))?]))
-            }
-
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
-                let mut addresses = Vec::new();
-                while let Some(address) = list.next_element()? {
-                    addresses.push(address);
-                }
-                if addresses.is_empty() {
-                    return Err(de::Error::invalid_length(0, &"at least one address"));
-                }
-                Ok(Addresses(addresses))
-            }
+        let addresses =
+            one_or_more(from, "an address such as \"127.0.0.1:8787\" or \"unix:/path\", or a list of them")?;
+        if addresses.is_empty() {
+            return Err(de::Error::invalid_length(0, &"at least one address"));
         }
-
-        from.deserialize_any(OneOrMore)
+        Ok(Self(addresses))
     }
 }
 
@@ -134,7 +115,7 @@ impl FromStr for Address {
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|error| invalid_address(&text, error))
+        text.parse().map_err(|error: AddressError| de::Error::custom(format_args!("{text:?} is {error}")))
     }
 }
 
@@ -209,8 +190,4 @@ impl Drop for SocketFile {
         // The file may already have been removed.
         let _ = std::fs::remove_file(&self.0);
     }
-}
-
-fn invalid_address<E: de::Error>(text: &str, error: AddressError) -> E {
-    E::custom(format_args!("{text:?} is {error}"))
 }

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::last_used::last_used;
+
 /// Billed tokens for 100 that are counted: a multiple of 5 from 50 to 400.
 #[derive(Clone, Copy, Debug, derive_more::Display, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[display("{:.2}", self.ratio())]
@@ -24,10 +26,7 @@ pub struct Bill {
 
 /// The factors that bills have shown, by upstream and model.
 #[derive(Debug, Default)]
-pub struct LearntFactors {
-    of: Vec<LearntFactor>,
-    n_bills: u64,
-}
+pub struct LearntFactors(Vec<LearntFactor>);
 
 /// The factor of one model at one upstream.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +39,6 @@ pub struct LearntFactor {
     pub n_bills: u64,
     /// The last ratios, the oldest first.
     ratios: VecDeque<f64>,
-    last: u64,
 }
 
 /// Requests of fewer billed tokens teach nothing: too large a part of them is around the messages.
@@ -119,7 +117,13 @@ impl LearntFactors {
         if !PLAUSIBLE.contains(&ratio) {
             return;
         }
-        let learnt = self.entry(upstream, model);
+        let new = || LearntFactor {
+            upstream: upstream.to_owned(),
+            model: model.to_owned(),
+            n_bills: 0,
+            ratios: VecDeque::new(),
+        };
+        let learnt = last_used(&mut self.0, MAX_LEARNT, |learnt| learnt.is_of(upstream, model), new);
         learnt.n_bills += 1;
         if learnt.ratios.len() == MEDIAN_OF {
             learnt.ratios.pop_front();
@@ -129,31 +133,12 @@ impl LearntFactors {
 
     /// The factor of a model, if there was a bill.
     pub fn get(&self, upstream: &str, model: &str) -> Option<Factor> {
-        self.of.iter().find(|learnt| learnt.is_of(upstream, model)).map(LearntFactor::factor)
+        self.0.iter().find(|learnt| learnt.is_of(upstream, model)).map(LearntFactor::factor)
     }
 
-    /// All factors, in the order in which they were first learnt.
+    /// All factors, the one that was learnt last at the end.
     pub fn all(&self) -> &[LearntFactor] {
-        &self.of
-    }
-
-    fn entry(&mut self, upstream: &str, model: &str) -> &mut LearntFactor {
-        self.n_bills += 1;
-        let known = self.of.iter().position(|learnt| learnt.is_of(upstream, model));
-        let at = known.unwrap_or_else(|| {
-            if self.of.len() == MAX_LEARNT
-                && let Some(oldest) = (0..MAX_LEARNT).min_by_key(|at| self.of.get(*at).map(|learnt| learnt.last))
-            {
-                self.of.remove(oldest);
-            }
-            let (upstream, model) = (upstream.to_owned(), model.to_owned());
-            self.of.push(LearntFactor { upstream, model, n_bills: 0, ratios: VecDeque::new(), last: 0 });
-            self.of.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "it was found or pushed just now")]
-        let learnt = &mut self.of[at];
-        learnt.last = self.n_bills;
-        learnt
+        &self.0
     }
 }
 

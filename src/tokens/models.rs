@@ -20,7 +20,7 @@ mod pattern;
 use known::TABLES;
 pub(super) use known::TABLES_FILE;
 pub use known::{MediaLimits, Reasoning};
-pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
+pub use listing::{LocalServer, num_ctx, windows_in};
 pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.

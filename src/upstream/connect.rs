@@ -9,10 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper::rt::{Read, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
@@ -40,17 +39,6 @@ pub struct Proxies {
 
 /// A connection, perhaps without its TLS.
 type Stream = GatherWrites<TokioIo<TcpStream>>;
-
-/// A connection that is ready for requests, as hyper takes it.
-pub trait Io: Read + Write + Connection + Send + Unpin {}
-
-impl<T: Read + Write + Connection + Send + Unpin> Io for T {}
-
-impl Connection for Box<dyn Io> {
-    fn connected(&self) -> Connected {
-        (**self).connected()
-    }
-}
 
 /// Why a proxy opens no tunnel.
 pub(super) type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
@@ -112,7 +100,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Box<dyn Io>;
+    type Response = MaybeHttpsStream<Stream>;
     type Error = BoxError;
     type Future = BoxFuture<Self::Response>;
 
@@ -124,14 +112,7 @@ impl Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let connecting = self.https.call(self.base.clone());
         let within = self.within;
-        Box::pin(async move {
-            let connected = tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))?;
-            // A plain connection does not reserve the kilobyte that the state of TLS takes.
-            connected.map(|stream| match stream {
-                MaybeHttpsStream::Http(stream) => Box::new(stream) as Box<dyn Io>,
-                with_tls @ MaybeHttpsStream::Https(_) => Box::new(with_tls),
-            })
-        })
+        Box::pin(async move { tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))? })
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::connect::Proxies;
 use super::target::BaseUrlError;
-use super::{Settings, Upstream, UpstreamError, UpstreamErrorKind};
+use super::{Settings, Upstream, UpstreamError};
 use crate::body::{self, RequestBody};
 use crate::events::WebhookUrl;
 use crate::setup_error::SetupError;
@@ -22,8 +22,8 @@ pub enum PostError {
     #[error("it did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// No answer at all.
-    // Not the text of `UpstreamError`, which names the upstream.
-    #[error("{}", describe(.0))]
+    // Who is posted to is not the upstream of requests.
+    #[error("{}", .0.kind.to_string().replace("the upstream", "it"))]
     Send(#[source] UpstreamError),
 }
 
@@ -69,16 +69,4 @@ pub async fn send_post(
     let (head, rest) = answered.map_err(PostError::Send)?.into_parts();
     body::discard(rest, MAX_DISCARD).await;
     Ok(Response::from_parts(head, ()))
-}
-
-fn describe(error: &UpstreamError) -> &'static str {
-    match error.kind {
-        UpstreamErrorKind::Tls => "the TLS handshake with it failed",
-        UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "it did not answer in time",
-        UpstreamErrorKind::Connect => "no connection to it",
-        UpstreamErrorKind::ProxyRefusal => "the proxy before it wants a user and a password (407)",
-        UpstreamErrorKind::Descriptors => "no connection to it, because no file descriptor is left",
-        UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "its answer cannot be read",
-        UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => "it closed the connection without an answer",
-    }
 }

@@ -1,12 +1,12 @@
-//! Questions to the upstream, apart from the requests of clients: the list of its models, with its pages and the context windows in
-//! them; and the probe, one `GET` of that list, and what the answer means.
+//! Questions to the upstream, apart from the requests of clients: the list of its models, with the context windows in it; and the
+//! probe, one `GET` of that list, and what the answer means.
 //!
 //! The probe is sent like any request, with the header fields and the key that the settings give this upstream, and never with a
 //! client's key.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,77 +18,55 @@ use tokio::time::timeout;
 
 use super::post::json_post_with;
 use super::routes::ANTHROPIC_VERSION;
-use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
+use super::{KeyHeader, Upstream, UpstreamError, UpstreamErrorKind, cause, chain};
 use crate::body::{self, Budget, Limits, Pace, PacedBody, Pool, ReadError, RequestBody};
 use crate::dialect;
-use crate::tokens::models::{LocalServer, next_page_after, num_ctx, windows_in};
+use crate::tokens::models::{LocalServer, num_ctx, windows_in};
 
 /// A finished probe.
 #[derive(Debug)]
 pub struct Probe {
     /// The URL of the request.
     pub url: Uri,
-    /// The result of the probe.
-    pub outcome: ProbeOutcome,
+    /// The result, in a few words.
+    pub said: String,
+    /// What to do about it; `None` if nothing is wrong.
+    pub fix: Option<String>,
     request: ModelsRequest,
     answer: Option<Response<Incoming>>,
 }
 
-/// The outcome of a probe.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ProbeOutcome {
-    /// An answer without a fault.
-    Reachable(StatusCode),
-    /// The upstream requires a key, and abridge has none: clients send theirs.
-    KeyRequired(StatusCode),
-    /// The upstream rejects abridge's key.
-    KeyRejected(StatusCode),
-    /// The path does not exist.
-    PathNotFound,
-    /// The upstream redirects to this URL.
-    Redirected(String),
-    /// The upstream answers with a server error.
-    ServerError(StatusCode),
-    /// The host name is unknown.
-    UnknownHost,
-    /// The connection was refused.
-    ConnectionRefused,
-    /// The host cannot be reached, for this reason.
-    Unreachable(String),
-    /// The certificate is not trusted, for this reason.
-    Untrusted(String),
-    /// The server does not speak TLS.
-    NoTls,
-    /// The proxy answers 407.
-    ProxyRefusal,
-    /// No file descriptor was left for a connection.
-    OutOfDescriptors,
-    /// The answer cannot be read.
-    Unreadable,
-    /// The server closed the connection.
-    Closed,
-    /// No answer within this time.
-    Timeout(Duration),
-}
-
-/// What to do where a proxy answers 407.
-pub const PROXY_ADVICE: &str = "put them into the proxy's URL in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY (http://user:password@host:port), or the upstream's host into NO_PROXY";
-
 impl Probe {
     /// Sends the request and waits at most `within` for the head of the answer.
     pub async fn run(upstream: &Upstream, within: Duration) -> Self {
-        let url = upstream.join(&Uri::from_static("/v1/models")).unwrap_or_default();
+        let is_anthropic = upstream.key_header == Some(KeyHeader::XApiKey);
+        let query = if is_anthropic { format!("?{ONE_PAGE}") } else { String::new() };
+        let target = format!("/v1/models{query}").parse().unwrap_or_default();
+        let url = upstream.join(&target).unwrap_or_default();
         let mut request = ModelsRequest::new(url.clone());
-        if upstream.key_header == Some(KeyHeader::XApiKey) {
-            // Anthropic refuses a key without it.
+        if is_anthropic {
+            // The API refuses a key without it.
             request.headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
         }
-        let (outcome, answer) = match timeout(within, request.send(upstream)).await {
-            Err(_) => (ProbeOutcome::Timeout(within), None),
-            Ok(Err(error)) => (ProbeOutcome::of_error(&error), None),
-            Ok(Ok(answer)) => (ProbeOutcome::of_answer(&answer, upstream.has_key()), Some(answer)),
-        };
-        Self { url, outcome, request, answer }
+        let answered = timeout(within, request.send(upstream)).await;
+        match answered.unwrap_or_else(|_| Err(UpstreamErrorKind::ConnectTimeout(within).into())) {
+            Ok(answer) => {
+                let (said, fix) = read_answer(&answer, &url, upstream);
+                Self { url, said, fix, request, answer: Some(answer) }
+            }
+            Err(error) => {
+                let host = url.authority().map(ToString::to_string).unwrap_or_default();
+                let proxy = upstream.proxy_address.as_ref().map(|proxy| format!(" through the proxy {proxy}"));
+                let error = UpstreamError { upstream: upstream.name().clone(), ..error };
+                let (said, fix) = explained(&error, &(host + &proxy.unwrap_or_default()));
+                Self { url, said, fix: Some(fix), request, answer: None }
+            }
+        }
+    }
+
+    /// Whether the upstream has answered with a list.
+    pub fn is_listed(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer.status() == StatusCode::OK)
     }
 
     /// The context windows of the upstream's models, as far as its answers have them.
@@ -99,128 +77,109 @@ impl Probe {
     }
 }
 
-impl ProbeOutcome {
-    fn of_answer<B>(answer: &Response<B>, has_key: bool) -> Self {
-        match answer.status() {
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) if has_key => Self::KeyRejected(status),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Self::KeyRequired(status),
-            StatusCode::NOT_FOUND => Self::PathNotFound,
-            status if status.is_redirection() => {
-                let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
-                Self::Redirected(to.unwrap_or("another URL").to_owned())
-            }
-            status if status.is_server_error() => Self::ServerError(status),
-            status => Self::Reachable(status),
+/// Says what the head of an answer means, and what to do about it.
+fn read_answer<B>(answer: &Response<B>, url: &Uri, upstream: &Upstream) -> (String, Option<String>) {
+    let (status, name) = (answer.status(), upstream.name());
+    let said = format!("GET {url} answers {}", status.as_u16());
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !upstream.has_key() => {
+            (said + ": clients bring their key", None)
         }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            let [variable, headers] = ["api_key_env", "headers"].map(|key| name.setting(key));
+            let fix = format!("put a key that it takes into the variable of {variable}, or into {headers}");
+            (said + " to abridge's key", Some(fix))
+        }
+        StatusCode::NOT_FOUND => (said, Some(another_path(upstream))),
+        _ if status.is_redirection() => {
+            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("another URL");
+            let fix = format!("write the URL that it leads to into {}", name.setting("url"));
+            (format!("GET {url} is answered with a redirect to {to}"), Some(fix))
+        }
+        _ if status.is_server_error() => {
+            (said, Some("look at the server's own log; abridge passes its errors on".to_owned()))
+        }
+        _ => (said, None),
     }
+}
 
-    fn of_error(error: &UpstreamError) -> Self {
-        let mut causes = chain(error);
-        let last = || chain(error).last().map(ToString::to_string).unwrap_or_default();
-        match error.kind {
-            UpstreamErrorKind::ConnectTimeout(within) | UpstreamErrorKind::FirstByteTimeout(within) => {
-                Self::Timeout(within)
-            }
-            UpstreamErrorKind::Tls => match causes.find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+/// What to do about a URL whose path the upstream does not have.
+fn another_path(upstream: &Upstream) -> String {
+    let (name, base) = (upstream.name(), upstream.base.to_string());
+    let (base, path) = (base.trim_end_matches('/'), upstream.base.uri().path().trim_end_matches('/'));
+    match dialect::for_path(path).and_then(|dialect| dialect.base_path(path)) {
+        Some(before) => {
+            let url = format!("{}{before}", base.trim_end_matches(path));
+            format!("leave out the requests' path: {}", name.url_flag(&url))
+        }
+        None if path.ends_with("/v1") => {
+            format!("look up the path of the server's API for {}, which is {base}", name.setting("url"))
+        }
+        None => format!("the URL probably needs /v1: {}", name.url_flag(&format!("{base}/v1"))),
+    }
+}
+
+/// Says why the upstream at `place` has given no answer, and what to do about it.
+pub fn explained(error: &UpstreamError, place: &str) -> (String, String) {
+    let name = &error.upstream;
+    let setting = |key| name.setting(key);
+    let last = || chain(error).last().map(ToString::to_string).unwrap_or_default();
+    let is_refusal = |cause: &io::Error| cause.kind() == ErrorKind::ConnectionRefused;
+    let said = format!("{place}: {}", error.kind);
+    match error.kind {
+        UpstreamErrorKind::Tls if matches!(cause(error), Some(rustls::Error::InvalidMessage(_))) => {
+            (format!("{place} does not speak TLS"), format!("write http:// in {}", setting("url")))
+        }
+        UpstreamErrorKind::Tls => {
+            let why = match cause(error) {
                 Some(rustls::Error::InvalidCertificate(
                     CertificateError::UnknownIssuer | CertificateError::BadSignature,
-                )) => Self::Untrusted("its issuer is unknown".to_owned()),
-                Some(rustls::Error::InvalidMessage(_)) => Self::NoTls,
-                _ => Self::Untrusted(last()),
-            },
-            UpstreamErrorKind::Connect if is_dns_error(error) => Self::UnknownHost,
-            UpstreamErrorKind::Connect => {
-                let kind =
-                    |cause: &(dyn Error + 'static)| cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-                if causes.any(|cause| kind(cause) == Some(ErrorKind::ConnectionRefused)) {
-                    Self::ConnectionRefused
-                } else {
-                    Self::Unreachable(last())
-                }
-            }
-            UpstreamErrorKind::ProxyRefusal => Self::ProxyRefusal,
-            UpstreamErrorKind::Descriptors => Self::OutOfDescriptors,
-            UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => Self::Unreadable,
-            UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => Self::Closed,
+                )) => "its issuer is unknown".to_owned(),
+                _ => last(),
+            };
+            let fix =
+                format!("put the certificate of its authority into a file, and name it in {}", setting("ca_file"));
+            (format!("the certificate of {place} is not trusted: {why}"), fix)
         }
-    }
-
-    /// Describes the outcome in a few words.
-    pub fn describe(&self, url: &Uri, upstream: &Upstream) -> String {
-        let host = url.authority().map(ToString::to_string).unwrap_or_default();
-        let place = upstream.proxy_address.as_ref().map_or_else(|| host.clone(), |proxy| format!("the proxy {proxy}"));
-        match self {
-            Self::Reachable(status) | Self::ServerError(status) => format!("GET {url} answers {}", status.as_u16()),
-            Self::KeyRequired(status) => format!("GET {url} answers {}: clients bring their key", status.as_u16()),
-            Self::KeyRejected(status) => format!("GET {url} answers {} to abridge's key", status.as_u16()),
-            Self::PathNotFound => format!("GET {url} answers 404"),
-            Self::Redirected(to) => format!("GET {url} is answered with a redirect to {to}"),
-            Self::UnknownHost => {
-                format!(
-                    "the name {} is not known",
-                    upstream.proxy_address.as_deref().or(url.host()).unwrap_or_default()
-                )
-            }
-            Self::ConnectionRefused => format!("nothing listens at {place}"),
-            Self::Unreachable(why) => format!("{place} cannot be reached: {why}"),
-            Self::Untrusted(why) => format!("the certificate of {host} is not trusted: {why}"),
-            Self::NoTls => format!("{host} does not speak TLS"),
-            Self::ProxyRefusal => {
-                format!("{place} wants a user and a password, or does not accept those that it got (407)")
-            }
-            Self::OutOfDescriptors => format!("abridge has no file descriptor for a connection to {place}"),
-            Self::Unreadable => format!("what {place} answers cannot be read as HTTP"),
-            Self::Closed => format!("{place} closed the connection without an answer"),
-            Self::Timeout(within) => format!("no answer from {place} within {} s", within.as_secs_f32()),
+        UpstreamErrorKind::Connect if is_dns_error(error) => {
+            let fix = format!("correct the host in {}, or the network or DNS of this machine", setting("url"));
+            (format!("the name {place} is not known"), fix)
         }
-    }
-
-    /// What to do about it; `None` if nothing is wrong.
-    pub fn advice(&self, settings: &Settings, name: &UpstreamName) -> Option<String> {
-        let base = settings.url.to_string();
-        let base = base.trim_end_matches('/');
-        let path = settings.url.uri().path().trim_end_matches('/');
-        let flag = if name.is_route() { format!("--upstream {name}=") } else { "--upstream ".to_owned() };
-        let setting = |key| name.setting(key);
-        let key = settings.api_key_env.as_deref();
-        Some(match self {
-            Self::Reachable(_) | Self::KeyRequired(_) => return None,
-            Self::KeyRejected(_) => match key {
-                Some(name) => format!(
-                    "put a key that it takes into {name}, or take {} out, and clients bring theirs",
-                    setting("api_key_env")
-                ),
-                None => format!("correct the key in {}", setting("headers")),
-            },
-            Self::PathNotFound => match dialect::for_path(path).and_then(|dialect| dialect.base_path(path)) {
-                Some(before) => format!("leave out the requests' path: {flag}{}{before}", base.trim_end_matches(path)),
-                None if path.ends_with("/v1") => {
-                    format!("look up the path of the server's API for {}, which is {base}", setting("url"))
-                }
-                None => format!("the URL probably needs /v1: {flag}{base}/v1"),
-            },
-            Self::Redirected(to) => format!("write the URL that it leads to into {} ({to})", setting("url")),
-            Self::ServerError(_) => "look at the server's own log; abridge passes its errors on".to_owned(),
-            Self::UnknownHost => {
-                format!("correct the host in {}, or the network or DNS of this machine or container", setting("url"))
-            }
-            Self::ConnectionRefused => format!("start the server there, or say where it is: {flag}URL"),
-            Self::Unreachable(_) => "check the network, and HTTPS_PROXY and NO_PROXY if there is a proxy".to_owned(),
-            Self::ProxyRefusal => PROXY_ADVICE.to_owned(),
-            Self::Untrusted(_) => {
-                format!("put the certificate of its authority into a file, and name it in {}", setting("ca_file"))
-            }
-            Self::NoTls => {
-                format!("write http:// in {}: {flag}{}", setting("url"), base.replacen("https://", "http://", 1))
-            }
-            Self::OutOfDescriptors => "raise the limit: ulimit -n, or LimitNOFILE= of a systemd unit".to_owned(),
-            Self::Unreadable | Self::Closed => {
-                format!("check the port, and whether {} should begin with https://", setting("url"))
-            }
-            Self::Timeout(_) => {
-                "check the host, the port and firewalls between; HTTPS_PROXY, if there has to be a proxy".to_owned()
-            }
-        })
+        UpstreamErrorKind::Connect if chain(error).filter_map(|cause| cause.downcast_ref()).any(is_refusal) => {
+            let fix = format!("start the server there, or correct {} or {}", setting("url"), name.url_flag("URL"));
+            (format!("nothing listens at {place}"), fix)
+        }
+        UpstreamErrorKind::Connect => {
+            let fix = "check the network, and HTTPS_PROXY and NO_PROXY if there is a proxy";
+            (format!("{place} cannot be reached: {}", last()), fix.to_owned())
+        }
+        UpstreamErrorKind::ConnectTimeout(within) => {
+            let limit = setting("connect_timeout");
+            let fix = format!(
+                "check the host, the port, and firewalls and proxies between; {limit} in the settings is the limit"
+            );
+            (format!("no answer from {place} within {} s", within.as_secs_f32()), fix)
+        }
+        UpstreamErrorKind::FirstByteTimeout(_) => {
+            (said, format!("{} in the settings is the limit", setting("first_byte_timeout")))
+        }
+        UpstreamErrorKind::ProxyRefusal => {
+            let fix = "put them into the proxy's URL in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY (http://user:password@host:port), or the upstream's host into NO_PROXY";
+            (said, fix.to_owned())
+        }
+        UpstreamErrorKind::Descriptors => {
+            let fix = "raise the limit (ulimit -n, LimitNOFILE= of a systemd unit, fs.file-max), or lower server.max_connections in the settings";
+            (said, fix.to_owned())
+        }
+        UpstreamErrorKind::HeadTooLong => {
+            (said, "configure the upstream, or a proxy before it, to send fewer or shorter ones".to_owned())
+        }
+        UpstreamErrorKind::SlowClient => {
+            (said, "server.body_timeout and server.min_body_rate in the settings are the limits".to_owned())
+        }
+        UpstreamErrorKind::Malformed | UpstreamErrorKind::Closed => {
+            (said, format!("check the port, and whether {} should begin with https://", setting("url")))
+        }
     }
 }
 
@@ -229,11 +188,11 @@ fn is_dns_error(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|cause| cause.to_string().starts_with("dns error"))
 }
 
-/// The longest list that is read, all pages together, in bytes. Those of large gateways are a tenth of it.
+/// The longest list that is read, in bytes. Those of large gateways are a tenth of it.
 const MAX_LISTING: usize = 8 << 20;
 
-/// The most pages that are read.
-const MAX_PAGES: usize = 10;
+/// The query that asks Anthropic's API for a list in one page.
+pub const ONE_PAGE: &str = "limit=1000";
 
 /// The request for a list of models.
 #[derive(Clone, Debug)]
@@ -255,16 +214,16 @@ pub struct Listing {
 /// Why a list was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ListingError {
-    /// The status of a page is not 200.
+    /// The status is not 200.
     #[error("the upstream answered {0}")]
     Status(StatusCode),
     /// All of it took too long.
     #[error("it took longer than {} s", .0.as_secs())]
     Timeout(Duration),
-    /// A page was not sent.
+    /// It was not sent.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// A page broke off, or the list is too long.
+    /// It broke off, or is too long.
     #[error(transparent)]
     Body(#[from] ReadError),
 }
@@ -275,30 +234,22 @@ impl ModelsRequest {
         Self { url, headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]) }
     }
 
-    /// Sends it for the first page.
+    /// Sends it.
     pub async fn send(&self, upstream: &Upstream) -> Result<Response<Incoming>, UpstreamError> {
         self.send_to(upstream, self.url.clone()).await
     }
 
-    /// Reads the names of models and their context windows from the first page and from those after it, each of which
-    /// may pause for `pause`. A local server is then asked for the contexts that it has loaded models with.
+    /// Reads the names of models and their context windows from the answer, which may pause for `pause`. A local server is then
+    /// asked for the contexts that it has loaded models with.
     pub async fn read_windows(
         &self,
         upstream: &Upstream,
-        first: Response<Incoming>,
+        answer: Response<Incoming>,
         pause: Duration,
     ) -> Result<Listing, ListingError> {
-        let mut limits = limits();
-        let (mut page, mut windows, mut server) = (first, Vec::new(), None);
-        for n in 1..=MAX_PAGES {
-            let listing = read(page, &limits, pause).await?;
-            limits.max_body -= listing.len();
-            windows.append(&mut windows_in(&listing));
-            server = server.or_else(|| LocalServer::of_listing(&listing));
-            let next = next_page_after(&listing).filter(|_| n < MAX_PAGES).and_then(|last| self.url_after(&last));
-            let Some(next) = next else { break };
-            page = self.send_to(upstream, next).await?;
-        }
+        let limits = limits();
+        let listing = read(answer, &limits, pause).await?;
+        let (mut windows, server) = (windows_in(&listing), LocalServer::of_listing(&listing));
         if let Some(server) = &server
             && let Some(url) = self.url_of(server.path())
             && let Ok(answer) = read(self.send_to(upstream, url).await?, &limits, pause).await
@@ -338,12 +289,6 @@ impl ModelsRequest {
         parts.path_and_query = Some(format!("{root}{path}").parse().ok()?);
         Uri::from_parts(parts).ok()
     }
-
-    /// The URL of the page after the model with this name.
-    fn url_after(&self, last: &str) -> Option<Uri> {
-        let separator = if self.url.query().is_some() { '&' } else { '?' };
-        format!("{}{separator}after_id={last}", self.url).parse().ok()
-    }
 }
 
 /// Limits with a separate budget, so that a list takes nothing from requests.
@@ -372,7 +317,6 @@ mod tests {
     use crate::upstream::connect::Proxies;
 
     const LISTING: &str = r#"{"data":[{"id":"house-model","max_model_len":16000},{"id":"other"}]}"#;
-    const PAGE: &str = r#"{"data":[{"id":"a/b-1","max_input_tokens":200000}],"has_more":true,"last_id":"a/b-1"}"#;
 
     /// Asks an upstream for a list with these pages, each filled up to so many bytes. Returns the lines of the requests'
     /// heads, and what was read.
@@ -415,16 +359,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_limit_is_that_of_all_pages_together() {
-        let (heads, windows) = ask(&[(PAGE, 0), (LISTING, MAX_LISTING - PAGE.len())]).await;
-        assert_eq!(heads[1][0], "GET /v1/models?limit=1&after_id=a/b-1 HTTP/1.1");
-        assert_eq!(windows.unwrap(), [("a/b-1".to_owned(), 200_000), ("house-model".to_owned(), 16000)]);
-
-        let (_, windows) = ask(&[(PAGE, 0), (LISTING, MAX_LISTING - PAGE.len() + 1)]).await;
-        assert!(matches!(windows, Err(ListingError::Body(ReadError::TooLong { .. }))), "{windows:?}");
-    }
-
-    #[tokio::test]
     async fn a_local_server_is_asked_once_for_what_it_has_loaded() {
         let listing = r#"{"data":[{"id":"m","owned_by":"llamacpp","meta":{"n_ctx_train":131072}}]}"#;
         for (props, expected) in [(r#"{"default_generation_settings":{"n_ctx":8192}}"#, Some(8192)), ("no", None)] {
@@ -433,11 +367,5 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(|n| ("m".to_owned(), n)).collect();
             assert_eq!(windows.unwrap(), expected);
         }
-    }
-
-    #[tokio::test]
-    async fn no_more_than_so_many_pages_are_read() {
-        let (heads, windows) = ask(&[(PAGE, 0); MAX_PAGES + 1]).await;
-        assert_eq!((heads.len(), windows.unwrap().len()), (MAX_PAGES, MAX_PAGES));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use http::HeaderMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -77,14 +76,13 @@ pub struct HeaderFields(pub BTreeMap<HeaderName, HeaderValue>);
 
 /// Which requests are meant: one condition, or a list of conditions of which at least one must hold. A condition is a table
 /// of the following keys, and holds when every key in it holds.
-#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq, Serialize)]
-#[display("{}", _0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct RequestMatch(pub Vec<RequestCondition>);
 
 /// A condition on a request.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of conditions, or a list of them")]
 pub struct RequestCondition {
     /// The path is this one or below it: `"/groq"` means `/groq` and `/groq/v1/models`, not `/groqs`.
     pub path: Option<String>,
@@ -219,19 +217,6 @@ impl RequestMatch {
     /// Whether one of the conditions holds.
     pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
         self.0.iter().any(|condition| condition.holds(request))
-    }
-}
-
-impl fmt::Display for RequestCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, dialect, model, header } = self;
-        let parts = [
-            dialect.map(|dialect| format!("dialect {}", dialect.name())),
-            path.as_ref().map(|path| format!("path {path}")),
-            model.as_ref().map(|model| format!("model {model}")),
-            header.as_ref().map(|header| format!("header {header}")),
-        ];
-        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(" and "))
     }
 }
 

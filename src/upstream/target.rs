@@ -1,6 +1,5 @@
 //! The upstream's base URL, how a client's path is joined to it, and the header fields that the settings add.
 
-use std::cmp::Ordering;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -26,9 +25,10 @@ pub struct BaseUrl(
 )]
 pub struct BaseUrlError;
 
-/// A header's name, as `proxy.toml` gives it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HeaderName(pub(crate) http::HeaderName);
+/// A header's name in small letters.
+#[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(try_from = "String")]
+pub struct HeaderName(pub(crate) String);
 
 /// A header's value, which may be a secret: it is never printed.
 #[derive(Clone, derive_more::Debug, Eq, PartialEq)]
@@ -193,29 +193,12 @@ impl Serialize for BaseUrl {
 
 // === impl HeaderName ===
 
-impl Ord for HeaderName {
-    /// Alphabetical, because settings are printed in order.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.as_str().cmp(other.0.as_str())
-    }
-}
+impl TryFrom<String> for HeaderName {
+    type Error = String;
 
-impl PartialOrd for HeaderName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<'de> Deserialize<'de> for HeaderName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map(Self).map_err(|_| de::Error::custom(format_args!("{text:?} is not a header name")))
-    }
-}
-
-impl Serialize for HeaderName {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.0.as_str())
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = http::HeaderName::try_from(&text).map_err(|_| format!("{text:?} is not a header name"))?;
+        Ok(Self(name.to_string()))
     }
 }
 

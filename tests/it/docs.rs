@@ -43,7 +43,7 @@ const COMMANDS: [(&str, Held); 25] = [
     ("abridge serve --upstream https://api.openai.com/v1", Serves("abridge: upstream: https://api.openai.com/v1/chat")),
     (
         "abridge --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com",
-        Serves("abridge: upstreams: anthropic at https://api.anthropic.com/ for "),
+        Serves("abridge: upstreams: anthropic at https://api.anthropic.com/"),
     ),
     ("abridge savings --days 7", Prints("last 7 days: nothing edited in 1 request")),
     ("abridge doctor --upstream http://127.0.0.1:8000", Prints("fault address     ")),

@@ -254,7 +254,7 @@ async fn each_upstream_is_asked_and_named() {
     assert_eq!((call.head.get("x-api-key"), call.head.get("authorization")), (None, None));
     call.json("{\"data\":[]}").await;
     let mut call = anthropic.request().await;
-    assert_eq!(call.head.start, "GET /v1/models HTTP/1.1");
+    assert_eq!(call.head.start, "GET /v1/models?limit=1000 HTTP/1.1");
     let found = ["x-api-key", "anthropic-version", "authorization"].map(|name| call.head.get(name));
     assert_eq!(found, [Some("sk-ant"), Some("2023-06-01"), None]);
     call.answer("401 Unauthorized", &["connection: close"], "").await;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use abridge_proxy::recording::{Exchange, ResponseEnd};
+use abridge_proxy::dialect::AnswerEnd;
+use abridge_proxy::recording::Exchange;
 use abridge_proxy::replay::{Replay, ReplayPolicy, find_exchanges, planner_from_toml};
 use abridge_proxy::upstream::routes::Routes;
 use tempfile::TempDir;
@@ -49,7 +50,7 @@ async fn an_exchange_is_recorded_without_keys_and_replays_as_it_was() {
     assert_eq!(exchange.rewritten.as_ref(), Some(&sent));
     assert_eq!(exchange.response.as_deref(), Some(&b"data: [DONE]\n\n"[..]));
     assert_eq!(exchange.meta.path, "/v1/chat/completions?api-version=1");
-    assert_eq!((exchange.meta.status, exchange.meta.ended), (Some(200), ResponseEnd::Complete));
+    assert_eq!((exchange.meta.status, exchange.meta.ended), (Some(200), AnswerEnd::Complete));
     for file in fs::read_dir(&find_exchanges(folder.path()).unwrap()[0]).unwrap() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
         assert!(memchr::memmem::find(&bytes, b"hunter2").is_none());
@@ -67,7 +68,7 @@ async fn an_answer_that_breaks_off_is_recorded_as_far_as_it_came() {
     scene.client.rest().await;
 
     let exchange = only(scene.abridge, folder.path()).await;
-    assert_eq!((exchange.rewritten, exchange.meta.ended), (None, ResponseEnd::UpstreamCut));
+    assert_eq!((exchange.rewritten, exchange.meta.ended), (None, AnswerEnd::Cut));
     assert_eq!(exchange.response.as_deref(), Some(&b"data: 1\n\n"[..]));
 }
 
@@ -81,7 +82,7 @@ async fn an_answer_that_nobody_waits_for_is_recorded_as_such() {
     call.gone().await;
 
     let exchange = only(scene.abridge, folder.path()).await;
-    assert_eq!(exchange.meta.ended, ResponseEnd::ClientGone);
+    assert_eq!(exchange.meta.ended, AnswerEnd::ClientGone);
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ async fn the_probe_sends_only_abridges_own_key() {
     assert_eq!(probe.head.get("authorization"), Some("Bearer sk-house"));
     probe.answer("401 Unauthorized", &[], "").await;
     let line = abridge.says("not well", 0).await;
-    assert!(line.contains("fix: put a key that it takes into HOUSE_KEY"), "{line}");
+    assert!(line.contains("fix: put a key that it takes into the variable of upstream.api_key_env"), "{line}");
     assert!(!abridge.stderr().concat().contains("sk-house"));
 }
 
@@ -188,8 +188,5 @@ async fn a_probe_of_an_upstream_without_tls_is_reported_with_a_fix() {
     let abridge = Setup::to(format!("https://{}/v1", plain.address())).probes().start().await;
     plain.connection().await.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let line = abridge.says("not well", 0).await;
-    assert!(
-        line.contains("does not speak TLS; fix: write http:// in upstream.url: --upstream http://127.0.0.1:"),
-        "{line}"
-    );
+    assert!(line.contains("does not speak TLS; fix: write http:// in upstream.url"), "{line}");
 }

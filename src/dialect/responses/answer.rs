@@ -29,12 +29,6 @@ impl AnswerFormat for Responses {
         LAST.iter().any(|kind| memmem::find(json, kind).is_some())
     }
 
-    /// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
-    fn may_be_outlined(&self, json: &[u8]) -> bool {
-        let kind = Members::of(json).ok().and_then(|event| raw::string(event.get("type")?));
-        kind.is_some_and(|kind| !kind.ends_with(".delta"))
-    }
-
     /// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
     fn read_answer(&self, json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         if json.trim_ascii() == b"[DONE]" {
@@ -186,16 +180,6 @@ mod tests {
         }
         assert_eq!(answer(&["<html>"]), Err(InvalidAnswer));
         assert!(answer(&["[DONE]"]).unwrap().is_complete);
-    }
-
-    #[test]
-    fn only_events_that_say_nothing_new_may_be_outlined() {
-        for kind in ["response.created", "response.completed", "response.failed", "response.output_text.done"] {
-            assert!(Responses.may_be_outlined(format!(r#" {{"type":"{kind}","response":{{}}}}"#).as_bytes()), "{kind}");
-        }
-        for event in [r#"{"type":"response.output_text.delta","delta":""}"#, r#"{"delta":""}"#, "", "[DONE]"] {
-            assert!(!Responses.may_be_outlined(event.as_bytes()), "{event}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use eventsource_stream::Eventsource;
 use futures_util::{FutureExt, StreamExt, stream};
 use http::Response;
@@ -14,7 +14,6 @@ use tokio::time::timeout;
 use crate::body::encoding::is_of_type;
 use crate::dialect::{Answer, Dialect, InvalidAnswer};
 use crate::raw;
-use crate::relay::outline::Line;
 
 /// Why an answer could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +41,7 @@ pub(super) enum ReadError {
 /// The longest answer in bytes. A token of a stream takes some three hundred.
 const MAX_BODY: usize = 16 << 20;
 
-/// The longest line of a stream in bytes that is read as it is. Of a longer one the outline is read, where that loses
-/// nothing that the model says.
-const MAX_LINE: usize = 256 << 10;
-
-/// The longest answer in bytes that is not a stream.
+/// The longest line of a stream, or answer that is not a stream, in bytes.
 const MAX_JSON: usize = 4 << 20;
 
 /// The longest summary text in bytes.
@@ -142,21 +137,22 @@ struct EventReader<'d> {
     dialect: &'d dyn Dialect,
     answer: Answer,
     /// The line that has not ended yet.
-    line: Line,
+    line: BytesMut,
     /// The lines of the event that has not ended yet.
     event: String,
 }
 
 impl<'d> EventReader<'d> {
     fn new(dialect: &'d dyn Dialect) -> Self {
-        let (answer, line) = (Answer::with_text(), Line::default());
+        let (answer, line) = (Answer::with_text(), BytesMut::new());
         Self { dialect, answer, line, event: String::new() }
     }
 
     /// Reads the events that end in `bytes`. True if the answer is complete.
     fn read(&mut self, bytes: &[u8]) -> Result<bool, ReadError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if !self.line.push(piece, MAX_LINE) {
+            self.line.extend_from_slice(piece);
+            if self.line.len() > MAX_JSON {
                 return Err(ReadError::TooLong);
             }
             if piece.ends_with(b"\n") && self.end_line()? {
@@ -167,11 +163,8 @@ impl<'d> EventReader<'d> {
     }
 
     fn end_line(&mut self) -> Result<bool, ReadError> {
-        let (bytes, is_outline) = self.line.take();
+        let bytes = self.line.split();
         let text = str::from_utf8(&bytes).map_err(|_| ReadError::NotText)?.trim_start_matches(BOM);
-        if is_outline && !self.dialect.may_be_outlined(text.strip_prefix("data:").unwrap_or_default().as_bytes()) {
-            return Err(ReadError::TooLong);
-        }
         let is_empty = text.trim_end_matches(['\r', '\n']).is_empty();
         self.event += text;
         if is_empty { self.end_event() } else { Ok(false) }

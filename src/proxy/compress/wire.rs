@@ -165,9 +165,6 @@ pub(super) fn error(kind: &str, message: &str) -> Vec<u8> {
 /// The most characters of a session's name.
 const MAX_SESSION: usize = 256;
 
-/// Modes of other compressors, for which the settings decide.
-const OTHER_MODES: [&str; 2] = ["lossy_inline", "lossless_then_lossy"];
-
 /// A request to shorten messages.
 pub(super) struct CompressRequest {
     pub(super) dialect: &'static dyn Dialect,
@@ -227,8 +224,8 @@ impl CompressRequest {
         let n_rows = if is_input && rows.get().starts_with('"') { 0 } else { rows_of(rows)?.len() };
         let readback = match mode.as_deref() {
             Some("ccr") => Readback::ByHash,
-            None => Readback::BySettings,
-            Some(mode) if OTHER_MODES.contains(&mode) => Readback::BySettings,
+            // Modes of other compressors, for which the settings decide.
+            None | Some("lossy_inline" | "lossless_then_lossy") => Readback::BySettings,
             Some(_) => return Err("`config.mode` is not known; leave it out, or ask for \"ccr\"".to_owned()),
         };
         if session_id.as_ref().is_some_and(|session| session.chars().count() > MAX_SESSION) {

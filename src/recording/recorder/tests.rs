@@ -48,7 +48,7 @@ fn a_recording_reads_back_as_written() {
     recording.begin_response(StatusCode::OK, &event_stream());
     recording.push_chunk(Duration::from_micros(1500), b"data: 1\n\n");
     recording.push_chunk(Duration::from_secs(2), b"data: [DONE]\n\n");
-    let dir = recording.finish(ResponseEnd::Complete).unwrap();
+    let dir = recording.finish(AnswerEnd::Complete).unwrap();
 
     assert_eq!(dir, scratch.path().join("a/b/req-1"));
     assert_eq!(names(&dir), ["meta.json", "request.json", "response.sse", "rewritten.json"]);
@@ -60,7 +60,7 @@ fn a_recording_reads_back_as_written() {
     assert_eq!(exchange.meta.path_only(), "/v1/chat/completions");
     assert_eq!(exchange.meta.status, Some(200));
     assert_eq!(exchange.meta.chunks, [(0.0015, 9), (2.0, 14)]);
-    assert_eq!(exchange.meta.ended, ResponseEnd::Complete);
+    assert_eq!(exchange.meta.ended, AnswerEnd::Complete);
 
     let copy = scratch.path().join("copy");
     exchange.write(&copy).unwrap();
@@ -86,7 +86,7 @@ fn plan_inputs_read_back_as_written() {
         ..sent(&target)
     };
     let recording = recorder.begin("r", sent.clone()).unwrap();
-    let exchange = Exchange::read(&recording.finish(ResponseEnd::Complete).unwrap()).unwrap();
+    let exchange = Exchange::read(&recording.finish(AnswerEnd::Complete).unwrap()).unwrap();
     assert_eq!(exchange.summary, sent.summary);
     let inputs = exchange.meta.inputs.clone().unwrap();
     let known = Keys::well_known();
@@ -105,7 +105,7 @@ fn a_recording_has_no_key_and_is_private() {
     let target = target("/v1/chat/completions?api-key=hunter2");
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
     recording.begin_response(StatusCode::OK, &event_stream());
-    let dir = recording.finish(ResponseEnd::ClientGone).unwrap();
+    let dir = recording.finish(AnswerEnd::ClientGone).unwrap();
 
     assert!(is_private(&scratch.path().join("new")));
     assert!(is_private(&dir));
@@ -123,7 +123,7 @@ fn a_folder_that_exists_is_not_overwritten_and_the_error_names_it() {
     let target = target("/v1/chat/completions");
     let record = |request| {
         let sent = SentRequest { request: Bytes::from_static(request), ..sent(&target) };
-        recorder.begin("r", sent).unwrap().finish(ResponseEnd::UpstreamCut)
+        recorder.begin("r", sent).unwrap().finish(AnswerEnd::Cut)
     };
     let dir = record(b"first").unwrap();
     let error = record(b"second").unwrap_err();
@@ -155,7 +155,7 @@ fn an_answer_over_the_limit_is_truncated_and_marked() {
     recording.push_chunk(Duration::ZERO, b"12345678");
     recording.push_chunk(Duration::ZERO, b"9012");
     recording.push_chunk(Duration::ZERO, b"3");
-    let exchange = Exchange::read(&recording.finish(ResponseEnd::Complete).unwrap()).unwrap();
+    let exchange = Exchange::read(&recording.finish(AnswerEnd::Complete).unwrap()).unwrap();
     assert_eq!(exchange.response.as_deref(), Some(&b"12345678"[..]));
     assert!(exchange.meta.response_truncated);
 }
@@ -186,7 +186,7 @@ fn a_compressed_answer_is_stored_as_bytes() {
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
     recording.begin_response(StatusCode::OK, &headers);
     recording.push_chunk(Duration::ZERO, &[0, 159, 146, 150]);
-    let dir = recording.finish(ResponseEnd::Complete).unwrap();
+    let dir = recording.finish(AnswerEnd::Complete).unwrap();
     assert_eq!(names(&dir), ["meta.json", "request.json", "response.bin", "rewritten.json"]);
     let exchange = Exchange::read(&dir).unwrap();
     assert_eq!(exchange.response.as_deref(), Some(&[0, 159, 146, 150][..]));

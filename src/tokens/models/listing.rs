@@ -28,15 +28,6 @@ pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
     models(data.unwrap_or(json)).filter_map(|model| Some((name(&model)?, window(&model)?))).collect()
 }
 
-/// The name after which the next page of a listing begins, where this page is not the last one: Anthropic's `last_id`.
-/// None if it could not be in a query as it is.
-pub fn next_page_after(models_json: &[u8]) -> Option<String> {
-    let listing = Fields::of(str::from_utf8(models_json).ok()?)?;
-    let last = listing.string("last_id").filter(|_| listing.get("has_more") == Some("true"))?;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/@".contains(&byte);
-    (!last.is_empty() && last.bytes().all(is_plain)).then(|| last.into_owned())
-}
-
 /// The `num_ctx` in Ollama's answer about one model (`POST /api/show`), if its Modelfile sets that.
 pub fn num_ctx(show_json: &[u8]) -> Option<usize> {
     let parameters = Fields::of(str::from_utf8(show_json).ok()?)?.string("parameters")?.into_owned();

@@ -60,9 +60,11 @@ fn all_keys_of_a_condition_hold_and_one_condition_of_a_list() {
 
 #[test]
 fn a_name_stands_for_the_requests_of_its_dialect() {
-    let said = |name| RequestMatch::of_name(name).map(|requests| requests.to_string());
-    assert_eq!(said("anthropic").as_deref(), Some("dialect messages or path /api/hello"));
-    assert_eq!(said("openai").as_deref(), Some("dialect chat_completions or dialect responses"));
+    let said = |name| RequestMatch::of_name(name).map(|requests| serde_json::to_string(&requests).unwrap());
+    let [path, of_model] = [r#""path":null,"#, r#","model":null,"header":null"#];
+    let messages = format!(r#"{{{path}"dialect":"messages"{of_model}}}"#);
+    let hello = format!(r#"{{"path":"/api/hello","dialect":null{of_model}}}"#);
+    assert_eq!(said("anthropic"), Some(format!("[{messages},{hello}]")));
     assert_eq!(said("house"), None);
 }
 
