@@ -256,7 +256,7 @@ impl Proxy {
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| {
             let (tokens, source) = match meter.models().find(&model).window {
-                Some(window) => (Some(window.value), window.source.into()),
+                Some((window, source)) => (Some(window), source.into()),
                 None => (None, "unknown"),
             };
             Window { model, tokens, source: source.to_owned() }

@@ -11,17 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
 use crate::payload::cache::{Cache, with_slots};
+use crate::wildcard;
 
 mod known;
 mod listing;
 mod names;
-mod pattern;
 
 use known::TABLES;
 pub(super) use known::TABLES_FILE;
 pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
-pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
 const MAX_LEARNED: usize = 4096;
@@ -64,6 +63,24 @@ pub struct Settings {
     pub encoding: Option<Encoding>,
 }
 
+/// A name or a pattern of names: `*` matches any characters, `?` one. Letter case does not matter.
+#[derive(Clone, Debug, derive_more::Display, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// The pattern of this text.
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it matches this name.
+    pub fn fits(&self, name: &str) -> bool {
+        let lower = |c: char| c.to_ascii_lowercase();
+        wildcard::matches(self.0.chars().map(lower), name.chars().map(lower))
+    }
+}
+
 impl Settings {
     fn fits(&self, name: &str) -> bool {
         [name, &*names::bare(name)].iter().any(|name| self.pattern.fits(name))
@@ -89,23 +106,14 @@ pub struct Models {
 /// The facts about one model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Model {
-    /// How many tokens it takes, prompt and answer together; it is never guessed.
-    pub window: Option<Sourced<usize>>,
+    /// How many tokens it takes, prompt and answer together, and who says so; it is never guessed.
+    pub window: Option<(usize, Source)>,
     /// How it splits text.
     pub encoding: Encoding,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
     /// The properties of its reasoning.
     pub reasoning: Reasoning,
-}
-
-/// A value, and who says so.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Sourced<T> {
-    /// What is said.
-    pub value: T,
-    /// By whom.
-    pub source: Source,
 }
 
 /// Who says something of a model.
@@ -176,12 +184,12 @@ impl Models {
     pub fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();
-        if learned.is_empty() || model.window.is_some_and(|window| window.source == Source::Settings) {
+        if learned.is_empty() || matches!(model.window, Some((_, Source::Settings))) {
             return model;
         }
         let names = [name, names::without_routing(name), self.unaliased(name)];
         let learned = names.iter().find_map(|name| learned.get(*name)).copied();
-        Model { window: Source::Upstream.says(learned).or(model.window), ..model }
+        Model { window: learned.map(|window| (window, Source::Upstream)).or(model.window), ..model }
     }
 
     /// What settings and table say of it, which is remembered.
@@ -192,11 +200,10 @@ impl Models {
             || [name, model].into_iter().flat_map(|name| self.settings.iter().filter(move |table| table.fits(name)));
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(model));
+        let set = told().find_map(|model| model.context_window);
         let encoding = told().find_map(|model| model.encoding);
         let model = Model {
-            window: Source::Settings
-                .says(told().find_map(|model| model.context_window))
-                .or(Source::BuiltIn.says(window)),
+            window: set.map(|window| (window, Source::Settings)).or(window.map(|window| (window, Source::BuiltIn))),
             encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
             // An encoding of the settings is taken at its word.
             token_factor: if encoding.is_some() { Factor::ONE } else { known::factor(&bare) },
@@ -245,14 +252,6 @@ impl Models {
             learned.insert(Arc::clone(&name), window);
             learned
         });
-    }
-}
-
-// === impl Source ===
-
-impl Source {
-    fn says<T>(self, value: Option<T>) -> Option<Sourced<T>> {
-        Some(Sourced { value: value?, source: self })
     }
 }
 

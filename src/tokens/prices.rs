@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::models::{self, Pattern, TABLES_FILE, is_family};
 use crate::local_address::is_local_address;
@@ -65,7 +65,8 @@ pub struct Settings {
 }
 
 /// A number from 0 to `MOST`, in millionths.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
+#[serde(try_from = "f64")]
 pub struct Millionths<const MOST: u32>(u64);
 
 /// The price of a token, as a multiple of the price of an input token that no cache knows.
@@ -144,7 +145,7 @@ impl<const MOST: u32> Millionths<MOST> {
 
     /// The number, if it is in the range.
     pub fn new(number: f64) -> Option<Self> {
-        (0.0..=f64::from(MOST)).contains(&number).then(|| Self(whole(number * 1e6)))
+        Self::try_from(number).ok()
     }
 
     /// The number.
@@ -163,13 +164,18 @@ impl<const MOST: u32> FromStr for Millionths<MOST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let is_decimal = is_number(whole) && is_number(decimals) && decimals.len() <= 6;
-        let number = text.parse().ok().filter(|_| is_decimal).and_then(Self::new);
-        number.ok_or_else(|| {
-            format!("not a decimal number in the range; allowed: 0 to {MOST}, such as 0.1, with at most 6 decimals")
-        })
+        let number = text.parse::<f64>().map_err(|_| format!("not a number; allowed: 0 to {MOST}, such as 0.1"));
+        number.and_then(Self::try_from)
+    }
+}
+
+impl<const MOST: u32> TryFrom<f64> for Millionths<MOST> {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        let is_allowed = (0.0..=f64::from(MOST)).contains(&number);
+        let error = || format!("{number} is out of range; allowed: 0 to {MOST}");
+        is_allowed.then(|| Self(whole(number * 1e6))).ok_or_else(error)
     }
 }
 
@@ -177,14 +183,6 @@ impl<const MOST: u32> fmt::Display for Millionths<MOST> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.value();
         if number.fract() == 0.0 { write!(f, "{number:.1}") } else { write!(f, "{number}") }
-    }
-}
-
-impl<'de, const MOST: u32> Deserialize<'de> for Millionths<MOST> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = f64::deserialize(from)?;
-        let error = || de::Error::custom(format_args!("{number} is out of range; allowed: 0 to {MOST}"));
-        Self::new(number).ok_or_else(error)
     }
 }
 

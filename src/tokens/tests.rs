@@ -62,7 +62,7 @@ fn a_window_is_told_with_its_source() {
     let meter = Meter::new(&Settings::default(), &[]);
     meter.models().learn("theirs", 7000);
     let window = meter.models().find("theirs").window;
-    assert_eq!(window, Some(models::Sourced { value: 7000, source: models::Source::Upstream }));
+    assert_eq!(window, Some((7000, models::Source::Upstream)));
     assert_eq!(meter.models().find("nobody-knows").window, None);
 }
 
