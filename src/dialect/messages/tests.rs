@@ -185,20 +185,6 @@ fn reads_what_is_beside_the_messages() {
 }
 
 #[test]
-fn calls_of_one_id_are_left_alone() {
-    check(
-        &format!("{},{}", assistant(&format!("{CALL},{CALL}")), user(RESULT)),
-        &[
-            &format!("0 0 Assistant mute [{CALL},{CALL}]"),
-            "  call a Some(\"f\") not answerable",
-            "  call a Some(\"f\") not answerable",
-            "1 1 Tool \"x\"",
-            "  result a stays",
-        ],
-    );
-}
-
-#[test]
 fn a_turn_that_is_all_before_a_system_message_leaves_as_a_whole() {
     let system = r#"{"role":"system","content":"s"}"#;
     let is_bound = |before: &str| {

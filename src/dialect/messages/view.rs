@@ -1,7 +1,7 @@
 //! Reads the messages of a whole body in one pass with a [`Cursor`], and makes the conversation of them.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use memchr::memmem;
 
@@ -151,7 +151,6 @@ impl<'a> View<'a> {
         conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| has_budget(body, thinking));
         history.apply(conversation);
         mark_loading(conversation, body);
-        leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
     }
@@ -247,33 +246,6 @@ fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
         let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
         (any("clear_tool_uses"), any("compact"))
     })
-}
-
-/// Calls of one id in one turn cannot be told apart, so nothing is put in for them, and nothing of theirs is left out, unless
-/// the upstream requires unique ids. A later turn may have an id again.
-fn leave_duplicates(conversation: &mut Conversation<'_>) {
-    let (mut last, mut doubled) = (HashMap::new(), HashSet::new());
-    for unit in &conversation.units {
-        for block in conversation.blocks_of(unit) {
-            if let BlockKind::ToolCall { id, .. } = &block.kind
-                && !id.text.is_empty()
-                && last.insert(&*id.text, unit.turn) == Some(unit.turn)
-            {
-                doubled.insert(&*id.text);
-            }
-        }
-    }
-    if doubled.is_empty() {
-        return;
-    }
-    let doubled: HashSet<String> = doubled.into_iter().map(str::to_owned).collect();
-    conversation.traits.repeats_ids = true;
-    for block in &mut conversation.blocks {
-        match &mut block.kind {
-            BlockKind::ToolCall { id, answerable, .. } => *answerable &= !doubled.contains(&*id.text),
-            BlockKind::ToolResult { call_id, may_leave } => *may_leave &= !doubled.contains(&*call_id.text),
-        }
-    }
 }
 
 /// A system message has to follow the user. So if only results, or results that are still to be inserted, are between a turn
