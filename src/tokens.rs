@@ -166,13 +166,13 @@ impl Meter {
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
         let models::Model { window, encoding, token_factor: factor, reasoning } = self.models().find(name);
-        let window = window.map(|window| window.value);
+        let window = window.map(|(window, _)| window);
         Gauge { shared: Arc::clone(&self.shared), encoding, factor, window, reasoning }
     }
 
     /// How many tokens this model takes, prompt and answer together, if that is known.
     pub fn window(&self, model: Option<&str>) -> Option<usize> {
-        self.models().find(model.unwrap_or_default()).window.map(|window| window.value)
+        self.models().find(model.unwrap_or_default()).window.map(|(window, _)| window)
     }
 
     /// How many bytes of text were tokenised since the start, for none of which a count was remembered.
@@ -202,20 +202,11 @@ impl Gauge {
 
     /// The tokens of a plain text.
     pub fn text(&self, text: &str) -> usize {
-        if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
-            return self.billed(self.count(text), text.len());
-        }
-        self.words(text)
-    }
-
-    /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
-    pub fn words(&self, text: &str) -> usize {
-        let counted = match self.shared.counter {
-            Counter::Exact => {
-                let fingerprint = Fingerprint::of(text.as_bytes());
-                self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
-            }
-            Counter::Estimate => self.count(text),
+        let counted = if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
+            self.count(text)
+        } else {
+            let fingerprint = Fingerprint::of(text.as_bytes());
+            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
         };
         self.billed(counted, text.len())
     }
