@@ -21,8 +21,8 @@ pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;
 pub use self::tokens::TokenRules;
 pub use self::types::{
-    BytesAt, CallInput, Compaction, CompactionTrigger, Entries, ErrorFields, Exchange, Field,
-    OpenCalls, OpeningEvents, ParseError, ParseErrorKind, Switch,
+    BytesAt, CallInput, Compaction, CompactionTrigger, Entries, ErrorFields, Exchange, Field, OpenCalls, OpeningEvents,
+    ParseError, ParseErrorKind, Switch,
 };
 
 mod answer;

@@ -10,10 +10,7 @@ use self::tokens::is_text_part;
 use super::canonical;
 use super::json::{beginning, decode, each_element, field, fields, fields_of, member, objects, text_of, values};
 use super::object::summary_request;
-use super::{
-    CallInput, Dialect, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
-    strings,
-};
+use super::{CallInput, Dialect, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms, strings};
 use crate::conversation::CallId;
 use crate::span::Span;
 use crate::string_index::PathFacts;

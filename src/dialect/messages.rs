@@ -17,8 +17,7 @@ use super::json::{Cursor, beginning, field, fields, fields_of, objects, text_of,
 use super::object::summary_request;
 use super::reading::is_direct;
 use super::{
-    BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
-    strings,
+    BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
 };
 use crate::conversation::CallId;
 use crate::span::Span;

@@ -105,7 +105,7 @@ pub(super) fn message<'a>(
 ) -> ReadResult<Message> {
     let read = |cursor: &mut Cursor<'a>, at, _: &_| if at == Some(1) { content(cursor) } else { cursor.value() };
     let (span, [role, content]) = fields_by(cursor, [b"role", key], read)?;
-    Ok(Message { span, role, content })
+    Ok(Message { span, role, content: content.filter(|content| cursor.bytes(*content) != b"null") })
 }
 
 /// Reads the entries of a content, each with `read`, and adds them to `entries`.

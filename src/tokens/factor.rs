@@ -26,8 +26,8 @@ pub struct Bill {
 /// The factors that bills have shown, by upstream and model.
 #[derive(Debug, Default)]
 pub struct LearntFactors {
+    /// The model that was billed last is the last one.
     of: Vec<LearntFactor>,
-    n_bills: u64,
 }
 
 /// The factor of one model at one upstream.
@@ -41,7 +41,6 @@ pub struct LearntFactor {
     pub n_bills: u64,
     /// The last ratios, the oldest first.
     ratios: VecDeque<f64>,
-    last: u64,
 }
 
 /// Requests of fewer billed tokens teach nothing: too large a part of them is around the messages.
@@ -121,12 +120,20 @@ impl LearntFactors {
         if !PLAUSIBLE.contains(&ratio) {
             return;
         }
-        let learnt = self.entry(upstream, model);
+        let known = self.of.iter().position(|learnt| learnt.is_of(upstream, model));
+        let mut learnt = known.map(|at| self.of.remove(at)).unwrap_or_else(|| {
+            let (upstream, model) = (upstream.to_owned(), model.to_owned());
+            LearntFactor { upstream, model, n_bills: 0, ratios: VecDeque::new() }
+        });
         learnt.n_bills += 1;
         if learnt.ratios.len() == MEDIAN_OF {
             learnt.ratios.pop_front();
         }
         learnt.ratios.push_back(ratio);
+        if self.of.len() == MAX_LEARNT {
+            self.of.remove(0);
+        }
+        self.of.push(learnt);
     }
 
     /// The factor of a model, if there was a bill.
@@ -134,28 +141,9 @@ impl LearntFactors {
         self.of.iter().find(|learnt| learnt.is_of(upstream, model)).map(LearntFactor::factor)
     }
 
-    /// All factors, in the order in which they were first learnt.
+    /// All factors, the one that was billed last at the end.
     pub fn all(&self) -> &[LearntFactor] {
         &self.of
-    }
-
-    fn entry(&mut self, upstream: &str, model: &str) -> &mut LearntFactor {
-        self.n_bills += 1;
-        let known = self.of.iter().position(|learnt| learnt.is_of(upstream, model));
-        let at = known.unwrap_or_else(|| {
-            if self.of.len() == MAX_LEARNT
-                && let Some(oldest) = (0..MAX_LEARNT).min_by_key(|at| self.of.get(*at).map(|learnt| learnt.last))
-            {
-                self.of.remove(oldest);
-            }
-            let (upstream, model) = (upstream.to_owned(), model.to_owned());
-            self.of.push(LearntFactor { upstream, model, n_bills: 0, ratios: VecDeque::new(), last: 0 });
-            self.of.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "it was found or pushed just now")]
-        let learnt = &mut self.of[at];
-        learnt.last = self.n_bills;
-        learnt
     }
 }
 

@@ -17,8 +17,7 @@ mod known;
 mod listing;
 mod names;
 
-use known::TABLES;
-pub(super) use known::TABLES_FILE;
+pub(super) use known::TABLES;
 pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 

@@ -3,16 +3,17 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::models::{self, Pattern, TABLES_FILE, is_family};
+use super::models::{self, Pattern, TABLES, is_family};
 use crate::local_address::is_local_address;
+use crate::payload::cache::{Cache, with_slots};
 
 mod dollars;
 
-pub use dollars::{KnownRates, Nanodollars, Rates};
+pub(super) use dollars::KnownDollars;
+pub use dollars::{Nanodollars, Rates};
 
 /// One of the `[[prices]]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -100,7 +101,7 @@ pub struct Prices {
 }
 
 /// The prices at one upstream.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PriceList {
     /// The tables that are about this upstream.
     tables: Vec<Settings>,
@@ -108,28 +109,23 @@ pub struct PriceList {
     models: Vec<models::Settings>,
     /// The host of the upstream.
     pub upstream: String,
+    /// The prices in dollars by model.
+    found: Cache<Box<str>, Option<Rates>>,
 }
+
+/// How many models are remembered, whose names clients choose.
+const MAX_FOUND: usize = 256;
 
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+pub(super) struct Known {
     name: String,
     read: Price,
     write: Price,
     /// The host of the only upstream that it is about.
     host: Option<String>,
 }
-
-/// The prices in the file of models.
-#[derive(Default, Deserialize)]
-struct Tables {
-    prices: Vec<Known>,
-    dollars: Vec<dollars::Known>,
-}
-
-/// A test reads the file.
-static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price::TENTH, Price::INPUT);
@@ -220,11 +216,9 @@ impl Price {
 impl PriceList {
     /// The prices at the upstream of this host.
     pub fn new(settings: &[Settings], models: &[models::Settings], upstream: &str) -> Self {
-        // As the table of models is.
-        LazyLock::force(&TABLES);
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         let tables = settings.iter().filter(is_here).cloned().collect();
-        Self { tables, models: models.to_vec(), upstream: upstream.to_owned() }
+        Self { tables, models: models.to_vec(), upstream: upstream.to_owned(), found: with_slots(MAX_FOUND) }
     }
 
     /// The prices of a model.
@@ -318,8 +312,8 @@ mod tests {
             "",
         );
         assert_eq!(list.of_model(Some("our-gpt")), list.of_model(Some("gpt-4o")));
-        assert_eq!(list.dollars(Some("our-gpt")), list.dollars(Some("gpt-4o")));
-        let [own, of_model] = ["our-own", "gpt-4o"].map(|name| list.dollars(Some(name)).unwrap());
+        assert_eq!(list.dollars("our-gpt"), list.dollars("gpt-4o"));
+        let [own, of_model] = ["our-own", "gpt-4o"].map(|name| list.dollars(name).unwrap());
         assert_eq!((own.input, own.output, own.read), (9.0, of_model.output, 9.0 * 0.4));
     }
 

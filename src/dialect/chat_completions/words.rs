@@ -40,7 +40,8 @@ fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<bool> {
     let texts: Vec<_> = texts(body, content)?.into_iter().filter_map(|text| strings::text(body, text)).collect();
     let has_part = content.of(body).starts_with(b"[") && memmem::find(content.of(body), b"\"tool_result\"").is_some();
     let is_distinctive = |word: &str| word.len() >= MIN_ID && word.bytes().any(|byte| byte.is_ascii_digit());
-    let is_named = || texts.iter().flat_map(|text| words(text)).any(|word| is_distinctive(word) && open.ids.contains(word));
+    let is_named =
+        || texts.iter().flat_map(|text| words(text)).any(|word| is_distinctive(word) && open.ids.contains(word));
     Some(has_part || texts.first().is_some_and(|text| is_labelled(text, open)) || is_named())
 }
 

@@ -132,7 +132,6 @@ impl<'a> View<'a> {
     /// Adds a content with these parts.
     pub(super) fn content(&mut self, content: Message, parts: &[Entry]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
-        let content = Message { content: content.content.filter(|parts| parts.of(self.body) != b"null"), ..content };
         let role = text(self.body, content.role)?;
         self.has_other_calls |= role.as_deref() != Some("model") && parts.iter().any(|part| part.kind == Kind::Call);
         match role.as_deref() {

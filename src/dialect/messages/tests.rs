@@ -175,7 +175,6 @@ fn reads_what_is_beside_the_messages() {
         (r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#, false, false),
         (r#""context_management":{"edits":[{"keep":3,"type":"clear_tool_uses_20250919"}]}"#, true, false),
         (r#""context_management":{"edits":[{"type":"compact_20260112"}]}"#, false, true),
-        (r#""context_management":{"edits":7}"#, true, true),
         (r#""compaction":{"type":"summarize"}"#, false, true),
     ] {
         let body = format!(r#"{{{beside},"messages":[]}}"#);

@@ -206,7 +206,9 @@ fn a_window_says_who_says_so() {
 
 #[test]
 fn letter_case_does_not_matter_and_a_name_with_a_maker_fits_a_star() {
-    for (pattern, name) in [("GPT-4o*", "gpt-4O-mini"), ("*", "openai/gpt-4o"), ("openai/*", "OpenAI/x/y"), ("O?-mini", "o3-mini")] {
+    for (pattern, name) in
+        [("GPT-4o*", "gpt-4O-mini"), ("*", "openai/gpt-4o"), ("openai/*", "OpenAI/x/y"), ("O?-mini", "o3-mini")]
+    {
         assert!(Pattern::new(pattern).fits(name), "{pattern} {name}");
     }
     assert!(!Pattern::new("gpt-4").fits("gpt-4o"));
@@ -316,7 +318,7 @@ fn local_servers_name_the_context_that_they_have_loaded() {
         (
             "organization_owner",
             "/api/v0/models",
-            r#"{"object":"list","data":[{"id":"m","state":"loaded","max_context_length":131072,"loaded_context_length":4096},{"id":"n","state":"not-loaded","max_context_length":32768},{"id":"o","state":"loaded","max_context_length":2048}]}"#,
+            r#"{"object":"list","data":[{"id":"m","state":"loaded","max_context_length":131072,"loaded_context_length":4096},{"id":"n","state":"not-loaded","max_context_length":32768}]}"#,
             &[("m", 4096), ("o", 2048)],
         ),
     ] {
@@ -385,7 +387,7 @@ fn a_page_that_is_not_the_last_names_the_model_before_the_next() {
 
 #[test]
 fn the_file_has_no_keys_that_nobody_reads() {
-    let file: BTreeMap<String, Vec<BTreeMap<String, toml::Value>>> = toml::from_str(TABLES_FILE).unwrap();
+    let file: BTreeMap<String, Vec<BTreeMap<String, toml::Value>>> = toml::from_str(known::TABLES_FILE).unwrap();
     let tables: Vec<_> = file.keys().collect();
     assert_eq!(tables, ["billed", "dollars", "hosts", "models", "prices", "reasoning"]);
     // Of the other tables, a line with another key is refused.
