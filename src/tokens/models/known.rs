@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::{Pattern, names};
-use crate::tokens::tiktoken::Encoding;
 use crate::tokens::{factor::Factor, prices};
 
 /// The file, which is compiled in. In each table the first line that fits counts.
@@ -28,7 +27,6 @@ pub(super) struct Known {
     /// A canonical name, or the beginning of one and `*`.
     pub(super) name: String,
     pub(super) window: Option<usize>,
-    pub(super) encoding: Option<Encoding>,
 }
 
 /// The images and bytes that a host accepts in one request.
