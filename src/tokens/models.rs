@@ -17,7 +17,8 @@ mod known;
 mod listing;
 mod names;
 
-pub(super) use known::TABLES;
+use known::TABLES;
+pub(super) use known::TABLES_FILE;
 pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 

@@ -3,16 +3,16 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::models::{self, Pattern, TABLES, is_family};
+use super::models::{self, Pattern, TABLES_FILE, is_family};
 use crate::local_address::is_local_address;
 use crate::payload::cache::{Cache, with_slots};
 
 mod dollars;
 
-pub(super) use dollars::KnownDollars;
 pub use dollars::{Nanodollars, Rates};
 
 /// One of the `[[prices]]` of `proxy.toml`.
@@ -119,13 +119,23 @@ const MAX_FOUND: usize = 256;
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
+struct Known {
     name: String,
     read: Price,
     write: Price,
     /// The host of the only upstream that it is about.
     host: Option<String>,
 }
+
+/// The prices in the file of models.
+#[derive(Default, Deserialize)]
+struct Tables {
+    prices: Vec<Known>,
+    dollars: Vec<dollars::Known>,
+}
+
+/// A test reads the file.
+static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price::TENTH, Price::INPUT);
@@ -216,6 +226,8 @@ impl Price {
 impl PriceList {
     /// The prices at the upstream of this host.
     pub fn new(settings: &[Settings], models: &[models::Settings], upstream: &str) -> Self {
+        // As the table of models is.
+        LazyLock::force(&TABLES);
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         let tables = settings.iter().filter(is_here).cloned().collect();
         Self { tables, models: models.to_vec(), upstream: upstream.to_owned(), found: with_slots(MAX_FOUND) }

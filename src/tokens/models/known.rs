@@ -7,17 +7,15 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::{Pattern, names};
-use crate::tokens::{factor::Factor, prices};
+use crate::tokens::factor::Factor;
 
 /// The file, which is compiled in. In each table the first line that fits counts.
 #[derive(Default, Deserialize)]
-pub(in crate::tokens) struct Tables {
+pub(super) struct Tables {
     pub(super) models: Vec<Known>,
     billed: Vec<Billed>,
     reasoning: Vec<ReasoningOf>,
     hosts: Vec<MediaLimits>,
-    pub(in crate::tokens) prices: Vec<prices::Known>,
-    pub(in crate::tokens) dollars: Vec<prices::KnownDollars>,
 }
 
 /// The table of some models.
@@ -72,11 +70,10 @@ struct ReasoningOf {
 }
 
 /// The file of models and prices.
-pub(super) const TABLES_FILE: &str = include_str!("../../../assets/models.toml");
+pub(in crate::tokens) const TABLES_FILE: &str = include_str!("../../../assets/models.toml");
 
 /// A test reads the file.
-pub(in crate::tokens) static TABLES: LazyLock<Tables> =
-    LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
+pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 impl MediaLimits {
     /// Those of a host, if they are known.

@@ -380,7 +380,7 @@ fn a_page_that_is_not_the_last_names_the_model_before_the_next() {
 
 #[test]
 fn the_file_has_no_keys_that_nobody_reads() {
-    let file: BTreeMap<String, Vec<BTreeMap<String, toml::Value>>> = toml::from_str(known::TABLES_FILE).unwrap();
+    let file: BTreeMap<String, Vec<BTreeMap<String, toml::Value>>> = toml::from_str(TABLES_FILE).unwrap();
     let tables: Vec<_> = file.keys().collect();
     assert_eq!(tables, ["billed", "dollars", "hosts", "models", "prices", "reasoning"]);
     // Of the other tables, a line with another key is refused.

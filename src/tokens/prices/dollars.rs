@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dollars, PriceList, whole};
 use crate::tokens::Usage;
-use crate::tokens::models::{TABLES, is_family};
+use crate::tokens::models::is_family;
 
 /// An amount of money in billionths of a dollar: what a token costs is a whole number of them, or nearly.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -40,7 +40,7 @@ struct Long {
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::tokens) struct KnownDollars {
+pub(super) struct Known {
     name: String,
     input: f64,
     output: f64,
@@ -90,7 +90,7 @@ impl PriceList {
     }
 
     fn look_up(&self, name: &str) -> Option<Rates> {
-        let known = TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
+        let known = super::TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
         let set_input = self.set(name, |table| table.input).map(Dollars::value);
         let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_line_of_the_file_has_no_other_keys() {
         let read =
-            |more: &str| toml::from_str::<KnownDollars>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
+            |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
         assert!(read("").is_ok_and(|known| known.long.is_none()));
         assert!(
             read("long = { over = 9, times_input = 2.0, times_output = 1.5 }").is_ok_and(|known| known.long.is_some())
