@@ -59,16 +59,14 @@ pub struct Traits {
     pub pairs_by_position: bool,
     /// A call may have several results.
     pub repeats_results: bool,
-    /// Calls of one turn have one id, and stay so unless the upstream refuses that.
-    pub repeats_ids: bool,
     /// All results of a batch have to be in one element.
     pub gathers_results: bool,
     /// The server has more of the conversation than the request shows.
     pub history_elsewhere: bool,
     /// The server keeps this request under a name by which a later one continues it.
     pub is_kept: bool,
-    /// The answer comes in frames, or in an array, in which no call of the model can be answered.
-    pub is_answer_framed: bool,
+    /// No call of the model can be answered by abridge: the answer comes in frames, in an array, or as several choices.
+    pub answers_no_calls: bool,
     /// The server is asked to drop reasoning that does not fit what precedes it.
     pub drops_reasoning: bool,
     /// The model thinks within a budget, and the server refuses calls of the running turn without their reasoning.

@@ -21,8 +21,8 @@ pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;
 pub use self::tokens::TokenRules;
 pub use self::types::{
-    AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange, Field,
-    OpenCalls, OpeningEvents, ParseError, ParseErrorKind, Switch,
+    BytesAt, CallInput, Compaction, CompactionTrigger, Entries, ErrorFields, Exchange, Field, OpenCalls, OpeningEvents,
+    ParseError, ParseErrorKind, Switch,
 };
 
 mod answer;
@@ -52,7 +52,7 @@ mod types;
 /// | `path_facts`, `unframed` | Azure's deployments | none | Vertex AI, Bedrock | the model |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks | `contents`; calls and results are parts |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` | `response`, `args` |
-/// | `answered_in_words` | `function`, texts of the user | none | none | none |
+/// | `answers_in_words` | `function`, texts of the user | none | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` | of `parts` |
 /// | `retyped_input` | `function.arguments` | `arguments` | `input` | none |
 /// | `form_replacements` | `role`, `content`, `tool_calls`, reasoning | `role`, `content` | `role`, `content` | `parts` |
@@ -133,9 +133,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         true
     }
 
-    /// Which of the calls before it a message answers that is not a result by its form, in dialects whose servers take such.
-    fn answered_in_words(&self, _body: &[u8], _message: Span, _calls: &OpenCalls<'_>) -> Option<AnsweredInWords> {
-        None
+    /// Whether a message that is not a result by its form answers one of the calls before it, in dialects whose servers take such.
+    fn answers_in_words(&self, _body: &[u8], _message: Span, _calls: &OpenCalls<'_>) -> bool {
+        false
     }
 
     /// The id of the response that a request continues.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::held::Held;
 use crate::platform::since_1970;
 use crate::tokens::Usage;
-use crate::tokens::prices::{KnownRates, Nanodollars};
+use crate::tokens::prices::{Nanodollars, PriceList};
 
 mod counterfactual;
 mod experiment;
@@ -133,13 +133,13 @@ impl Ledger {
     /// Adds a call that abridge has made itself; `calls` says of which kind.
     pub fn add_own(
         &self,
-        rates: &KnownRates,
+        rates: &PriceList,
         [policy, upstream, model]: [&str; 3],
         billed: Option<Usage>,
         calls: Figures,
         assignment: Option<&Assignment>,
     ) {
-        let rates = rates.of_model(model);
+        let rates = rates.dollars(model);
         let account = Account {
             upstream: upstream.to_owned(),
             model: model.to_owned(),

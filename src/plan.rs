@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use serde::Serialize;
 
 use crate::handler::HandlerAsk;
@@ -286,18 +285,14 @@ impl Regrets {
 impl Plan {
     /// The bytes that it takes in memory, besides slices of the body.
     pub fn weight(&self) -> usize {
-        // The overhead of an allocation.
-        const EACH: usize = 64;
+        // What a splice, a change and its allocations take, roughly.
+        const EACH: usize = 320;
         if self.splices.is_empty() {
             return 0;
         }
-        let Report { changes, left_out, .. } = &self.report;
-        // A splice becomes two parts of a body, which are listed twice.
-        let per_splice = size_of::<Splice>() + 4 * size_of::<Bytes>() + EACH;
-        let splices: usize = self.splices.iter().map(|splice| per_splice + splice.with.len()).sum();
-        let changes: usize = changes.iter().map(|change| size_of::<Change>() + 3 * EACH + change.call_id.len()).sum();
-        let segments = self.segments.len() * size_of::<PromptSegment>();
-        splices + changes + segments + left_out.len() * (size_of::<SkippedChange>() + 2 * EACH)
+        let n_parts = self.splices.len() + self.report.changes.len() + self.report.left_out.len();
+        let written: usize = self.splices.iter().map(|splice| splice.with.len()).sum();
+        n_parts * EACH + written + self.segments.len() * size_of::<PromptSegment>()
     }
 
     /// Whether the body goes on as it came.

@@ -32,7 +32,7 @@ use crate::plan::Plan;
 use crate::recall::{self, Via};
 use crate::string_index::StringIndex;
 use crate::summary::{NoSummaries, SummaryIndex};
-use crate::tokens::prices::{self, KnownRates, PriceList};
+use crate::tokens::prices::{self, PriceList};
 use crate::tokens::{self, Meter, models};
 
 pub use crate::draft::{
@@ -154,7 +154,7 @@ pub struct Planner {
     /// Whether what is taken out can be stored.
     pub offload: Offload,
     /// What models cost.
-    pub rates: Arc<KnownRates>,
+    pub rates: PriceList,
 }
 
 /// Of shorter bodies, in bytes, nothing is looked up that other processes know, unless they reach the trigger.
@@ -257,8 +257,7 @@ impl Planner {
 
     /// A planner that counts with this meter and names payloads with these keys.
     pub fn with(settings: PlanSettings, meter: Meter, keys: Keys, offload: Offload) -> Self {
-        let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
-        let rates = Arc::new(KnownRates::new(prices));
+        let rates = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
         Self { policy: Policy::new(&settings), settings, meter, keys, offload, rates }
     }
 

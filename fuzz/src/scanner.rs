@@ -4,7 +4,7 @@
 //! that the view shows.
 
 use abridge_proxy::conversation::{BlockKind, CallId, Conversation, Role, Unit};
-use abridge_proxy::dialect::{Dialect, Emptied, Entries, strings};
+use abridge_proxy::dialect::{Dialect, Entries, strings};
 use abridge_proxy::span::Span;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -99,9 +99,7 @@ fn judge_parts(dialect: &dyn Dialect, body: &[u8], message: &Unit, value: &Value
         let written = strings::render(read.as_str().expect("a text"));
         assert_eq!(serde_json::from_slice::<Value>(&written).ok(), Some(read));
     }
-    if let Some(Entries { spans, reasoning: _, emptied: Emptied::CutKey(Span { start, end }) }) =
-        dialect.entries(body, message.span)
-    {
+    if let Some(Entries { spans, reasoning: _, key: Some(Span { start, end }) }) = dialect.entries(body, message.span) {
         let calls: Vec<_> = spans.into_iter().map(|span| read(body, span)).collect();
         assert_eq!(value["tool_calls"].as_array(), Some(&calls));
         let without = [&body[message.span.start..start], &body[end..message.span.end]].concat();

@@ -8,14 +8,9 @@ use percent_encoding::percent_decode_str;
 
 use self::tokens::is_text_part;
 use super::canonical;
-use super::json::{
-    Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of, values,
-};
+use super::json::{beginning, decode, each_element, field, fields, fields_of, member, objects, text_of, values};
 use super::object::summary_request;
-use super::{
-    AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
-    strings,
-};
+use super::{CallInput, Dialect, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms, strings};
 use crate::conversation::CallId;
 use crate::span::Span;
 use crate::string_index::PathFacts;
@@ -87,15 +82,15 @@ impl Dialect for ChatCompletions {
         }
     }
 
-    fn answered_in_words(&self, body: &[u8], message: Span, calls: &OpenCalls<'_>) -> Option<AnsweredInWords> {
-        words::answered(body, message, calls)
+    fn answers_in_words(&self, body: &[u8], message: Span, calls: &OpenCalls<'_>) -> bool {
+        words::answers(body, message, calls).unwrap_or_default()
     }
 
     /// The entries of `tool_calls`.
     fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
-        let key = calls_key(body, message).ok()??;
-        let spans = values(body, field(body, message, b"tool_calls")?)?;
-        Some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) })
+        let calls = field(body, message, b"tool_calls")?;
+        let key = Some(calls_key(body, message, calls)?);
+        Some(Entries { spans: values(body, calls)?, reasoning: Vec::new(), key })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
@@ -184,23 +179,10 @@ fn texts(body: &[u8], content: Span) -> Option<Vec<Span>> {
 }
 
 /// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
-fn calls_key(body: &[u8], message: Span) -> ReadResult<Option<Span>> {
-    let (mut before, mut calls, mut behind) = (None, None, None);
-    Cursor::starting(body, message.start).members(|cursor, name| {
-        let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
-        let end = cursor.value()?.end;
-        match calls {
-            None if &*name == b"tool_calls" => calls = Some(Span { start, end }),
-            None => before = Some(end),
-            Some(_) => behind = behind.or(Some(start)),
-        }
-        Ok(())
-    })?;
-    let with_comma = |calls: Span| match before {
-        Some(start) => Span { start, ..calls },
-        None => Span { end: behind.unwrap_or(calls.end), ..calls },
-    };
-    Ok(calls.map(with_comma))
+fn calls_key(body: &[u8], message: Span, calls: Span) -> Option<Span> {
+    let key = member(body, message, b"\"tool_calls\"", calls)?;
+    let before = Span { start: message.start, end: key.start }.of(body).strip_suffix(b",");
+    Some(before.map_or(key, |before| Span { start: message.start + before.trim_ascii_end().len(), end: calls.end }))
 }
 
 #[cfg(test)]

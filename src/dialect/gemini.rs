@@ -17,7 +17,7 @@ use super::canonical;
 use super::forms::{EMPTY, FormReplacement};
 use super::json::{Cursor, ReadResult, Unsupported, beginning, field, fields_of, member, objects, text_of, values};
 use super::object::summary_request;
-use super::{CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, Form, TextPartNames, strings};
+use super::{CallInput, Dialect, Entries, ErrorFields, Exchange, Facts, Form, TextPartNames, strings};
 use crate::{conversation::CallId, raw, span::Span, string_index::PathFacts, tokens::Usage};
 
 mod summary;
@@ -116,7 +116,7 @@ impl Dialect for Gemini {
     fn entries(&self, body: &[u8], content: Span) -> Option<Entries> {
         let parts = beginning(body, field(body, content, b"parts"), b'[')?;
         let reasoning = objects(body, parts, THOUGHT, |span, part| Some(thought(body, part).map(|_| span)))?;
-        Some(Entries { spans: values(body, parts)?, reasoning, emptied: Emptied::Leaves })
+        Some(Entries { spans: values(body, parts)?, reasoning, key: None })
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

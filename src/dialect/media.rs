@@ -56,8 +56,8 @@ pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
         let data = match text_of(body, kind).as_deref() {
             Some("image_url" | "input_image") => data(body, image, b"url", b"").filter(is_url),
             Some("video_url") => data(body, video, b"url", b"").filter(is_url),
-            Some("input_audio") => data(body, object(body, sound), b"data", b"format"),
-            Some("file") => data(body, object(body, file), b"file_data", b"format"),
+            Some("input_audio") => data(body, beginning(body, sound, b'{'), b"data", b"format"),
+            Some("file") => data(body, beginning(body, file, b'{'), b"file_data", b"format"),
             Some("input_file") => data(body, beginning(body, file_data, b'"'), b"", b""),
             Some("image" | "document") => of_source(body, source),
             _ => None,
@@ -72,17 +72,13 @@ pub fn content(body: &[u8], message: Span) -> Option<Span> {
     field(body, message, b"content")
 }
 
-fn object(body: &[u8], value: Option<Span>) -> Option<Span> {
-    beginning(body, value, b'{')
-}
-
 fn is_url((_, form): &(Span, MediaForm<'_>)) -> bool {
     *form == MediaForm::Url
 }
 
 /// A data URL or base64 that is alone, or in an object that may say its type.
 fn data<'a>(body: &'a [u8], value: Option<Span>, key: &[u8], declared: &[u8]) -> Option<(Span, MediaForm<'a>)> {
-    let [data, declared] = match object(body, value) {
+    let [data, declared] = match beginning(body, value, b'{') {
         Some(object) => fields_of(body, object, [key, declared])?,
         None => [value, None],
     };

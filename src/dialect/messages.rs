@@ -17,8 +17,7 @@ use super::json::{Cursor, beginning, field, fields, fields_of, objects, text_of,
 use super::object::summary_request;
 use super::reading::is_direct;
 use super::{
-    BytesAt, CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
-    strings,
+    BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
 };
 use crate::conversation::CallId;
 use crate::span::Span;
@@ -87,14 +86,7 @@ impl Dialect for Messages {
 
     /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        let mut inside = Vec::new();
-        let Some(mut found) = texts_in(body, content, Some(&mut inside)) else { return Vec::new() };
-        for content in inside {
-            let Some(deeper) = texts_in(body, content, None) else { return Vec::new() };
-            found.extend(deeper);
-        }
-        found.sort_by_key(|text| text.start);
-        found
+        texts_in(body, content, false).unwrap_or_default()
     }
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
@@ -112,7 +104,7 @@ impl Dialect for Messages {
         let reasoning = objects(body, content, [b"type"], |span, [kind]| {
             Some(matches!(text_of(body, kind).as_deref(), Some("thinking" | "redacted_thinking")).then_some(span))
         })?;
-        Some(Entries { spans: values(body, content)?, reasoning, emptied: Emptied::Leaves })
+        Some(Entries { spans: values(body, content)?, reasoning, key: None })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
@@ -225,23 +217,22 @@ impl Dialect for Messages {
     }
 }
 
-/// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
-fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Option<Vec<Span>> {
+/// The texts of a content, and, unless that `is_inside` of another one, those of its search results and documents.
+fn texts_in(body: &[u8], content: Span, is_inside: bool) -> Option<Vec<Span>> {
     if content.of(body).starts_with(b"\"") {
         return Some(vec![content]);
     }
     objects(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
-        let kind = text_of(body, kind);
-        let deeper = match kind.as_deref() {
+        let deeper = match text_of(body, kind).as_deref() {
+            Some("text") => return Some(Vec::from_iter(beginning(body, text, b'"'))),
             Some("search_result") => content,
             Some("document") => source.and_then(|source| field(body, source, b"content")),
             _ => None,
         };
-        let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
-        if let Some(inside) = &mut inside {
-            inside.extend(deeper);
+        match deeper.filter(|content| !is_inside && matches!(content.of(body), [b'[' | b'"', ..])) {
+            Some(content) => texts_in(body, content, true),
+            None => Some(Vec::new()),
         }
-        Some(beginning(body, text, b'"').filter(|_| kind.as_deref() == Some("text")))
     })
 }
 

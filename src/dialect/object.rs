@@ -47,8 +47,8 @@ pub(super) trait SummaryRequest: Dialect {
     /// Writes the system line of a request of our own, where that is not the first message.
     fn begin(&self, _request: &mut ObjectWriter, _fields: &Fields<'_>, _prompt: &Prompt<'_>) {}
 
-    /// The system line of a fresh request, where that is the first message. `leading` are the client's instructions.
-    fn first(&self, _leading: &[InputElement], _prompt: &Prompt<'_>) -> Option<Bytes> {
+    /// The system line of a fresh request, where that is the first message.
+    fn first(&self, _prompt: &Prompt<'_>) -> Option<Bytes> {
         None
     }
 
@@ -98,8 +98,8 @@ pub(super) fn summary_request<D: SummaryRequest>(of: &D, source: &SummaryInput, 
         }
         of.begin(&mut request, &fields, prompt);
         if prompt.input == PromptMode::Fresh {
-            let (leading, region) = source.split()?;
-            request.list(of, of.first(leading, prompt).as_deref(), region, prompt);
+            let (_, region) = source.split()?;
+            request.list(of, of.first(prompt).as_deref(), region, prompt);
         } else {
             request.list(of, None, &[], prompt);
         }

@@ -112,29 +112,16 @@ impl Dialect for Responses {
 
     /// They are one string, no server knows the item by its id, and the model has called and not a program.
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
-        let keys: [&[u8]; 5] = [b"type", b"id", b"arguments", b"input", b"caller"];
-        let Some([kind, id, arguments, input, caller]) = fields_of(body, call, keys) else { return false };
-        let value = match text_of(body, kind).as_deref() {
-            Some("function_call") => arguments,
-            Some("custom_tool_call") => input,
-            _ => None,
-        };
-        let is_anonymous = id.is_none_or(|id| id.of(body) == b"null");
-        let is_direct = caller.is_none_or(|caller| is_direct(body, caller));
-        is_anonymous && is_direct && beginning(body, value, b'"').is_some()
+        let Some([id, caller]) = fields_of(body, call, [b"id", b"caller"]) else { return false };
+        let is_text = |input: CallInput| input.emptied.starts_with('"') && input.span.of(body).starts_with(b"\"");
+        id.is_none_or(|id| id.of(body) == b"null")
+            && caller.is_none_or(|caller| is_direct(body, caller))
+            && self.input(body, call).is_some_and(is_text)
     }
 
     /// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        let (mut namespaces, mut deeper) = (Vec::new(), Vec::new());
-        let Some(mut all) = names(body, tools, &mut namespaces) else { return Vec::new() };
-        for (namespace, tools) in namespaces {
-            let Some(inner) = names(body, tools, &mut deeper) else { return Vec::new() };
-            let namespace = namespace.trim_end_matches('.');
-            let joined: Vec<_> = inner.iter().map(|name| format!("{namespace}.{name}").into()).collect();
-            all.extend(inner.into_iter().chain(joined));
-        }
-        all
+        names(body, tools, false).unwrap_or_default()
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -184,16 +171,20 @@ impl Dialect for Responses {
     }
 }
 
-/// The names in an array of tools. Its namespaces are added: the name and the array of each.
-fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> Option<Vec<Cow<'a, str>>> {
+/// The names in an array of tools, and in its namespaces, unless that `is_inside` of one.
+fn names<'a>(body: &'a [u8], tools: Span, is_inside: bool) -> Option<Vec<Cow<'a, str>>> {
     objects(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
         let name = text_of(body, name);
         if text_of(body, kind).as_deref() != Some("namespace") {
-            return Some(name);
+            return Some(Vec::from_iter(name));
         }
-        let tools = beginning(body, tools, b'[');
-        namespaces.extend(tools.map(|tools| (name.unwrap_or_default(), tools)));
-        Some(None)
+        let Some(tools) = beginning(body, tools, b'[').filter(|_| !is_inside) else { return Some(Vec::new()) };
+        let mut inner = names(body, tools, true)?;
+        let namespace = name.unwrap_or_default();
+        let joined = |name: &Cow<'_, str>| format!("{}.{name}", namespace.trim_end_matches('.')).into();
+        let joined: Vec<_> = inner.iter().map(joined).collect();
+        inner.extend(joined);
+        Some(inner)
     })
 }
 

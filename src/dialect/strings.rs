@@ -83,34 +83,14 @@ pub fn render(text: &str) -> Bytes {
 
 /// Writes `text` as a JSON string.
 pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    push_escaped(out, text);
-    out.push(b'"');
-}
-
-/// Writes `text` as it is in a JSON string.
-pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
-    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    let mut left = text.as_bytes();
-    while let Some((plain, rest)) = left.split_at_checked(raw::plain_len(left)) {
-        out.extend_from_slice(plain);
-        let Some((&byte, rest)) = rest.split_first() else { return };
-        match byte {
-            b'"' | b'\\' => out.extend([b'\\', byte]),
-            b'\n' => out.extend(br"\n"),
-            b'\r' => out.extend(br"\r"),
-            b'\t' => out.extend(br"\t"),
-            _ => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
-        }
-        left = rest;
-    }
+    let _written = serde_json::to_writer(out, text); // nothing fails in memory
 }
 
 /// `words` in place of these bytes of the text of a JSON string: which bytes of the string, as it is written, they take the
 /// place of, and how they are written there.
 pub fn render_cut(body: &[u8], string: Span, cut: &Range<usize>, words: &str) -> (Range<usize>, Bytes) {
     let cut = raw::written_at(string.of(body), cut);
-    let mut written = Vec::with_capacity(words.len() + words.len() / 8);
-    push_escaped(&mut written, words);
-    (cut, written.into())
+    let quoted = render(words);
+    let written = quoted.slice(1..quoted.len().saturating_sub(1));
+    (cut, written)
 }

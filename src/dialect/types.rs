@@ -1,9 +1,8 @@
 //! The values that dialects take and give, and why a request was not understood.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use crate::span::Span;
 
@@ -16,52 +15,13 @@ pub struct OpeningEvents {
     pub failed: &'static [&'static str],
 }
 
-/// Calls of one turn that no result answers, by the order in which they were given.
+/// Calls of one turn that no result answers.
 #[derive(Debug, Default)]
 pub struct OpenCalls<'a> {
-    ids: BTreeMap<&'a str, usize>,
-    /// Those of each tool, the first one last.
-    pub(super) tools: BTreeMap<&'a str, Vec<usize>>,
-}
-
-/// Which of them a message answers that is not a result by its form.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum AnsweredInWords {
-    /// These.
-    Calls(Vec<usize>),
-    /// One of this tool.
-    Tool(String),
-    /// All: it does not say which.
-    All,
-}
-
-impl<'a> OpenCalls<'a> {
-    /// Calls by their ids and the names of their tools, in order.
-    pub fn new(calls: impl ExactSizeIterator<Item = (&'a str, &'a str)> + DoubleEndedIterator) -> Self {
-        let mut open = Self::default();
-        for (n, (id, tool)) in calls.enumerate().rev().filter(|(_, call)| *call != ("", "")) {
-            open.ids.insert(id, n);
-            open.tools.entry(tool).or_default().push(n);
-        }
-        open.ids.remove("");
-        open
-    }
-
-    /// The first call of this id.
-    pub fn by_id(&self, id: &str) -> Option<usize> {
-        self.ids.get(id).copied()
-    }
-
-    /// Whether a text may name one of them by its id. To look for many ids one by one would take longer than to read the words.
-    pub fn may_be_named_in(&self, text: &str) -> bool {
-        const MANY: usize = 8;
-        self.ids.len() > MANY || self.ids.keys().any(|id| memmem::find(text.as_bytes(), id.as_bytes()).is_some())
-    }
-
-    /// The first one of this tool, which is answered then.
-    pub fn take(&mut self, tool: &str) -> Option<usize> {
-        self.tools.get_mut(tool)?.pop()
-    }
+    /// Their ids.
+    pub ids: HashSet<&'a str>,
+    /// The tools that they call.
+    pub tools: HashSet<&'a str>,
 }
 
 /// abridge's own error, as clients are told of it.
@@ -162,17 +122,8 @@ pub struct Entries {
     pub spans: Vec<Span>,
     /// Those that are reasoning of the model.
     pub reasoning: Vec<Span>,
-    /// How the element changes when none of them is left.
-    pub emptied: Emptied,
-}
-
-/// How an element changes that all entries have left.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Emptied {
-    /// It stays without the key that held them: this is cut out.
-    CutKey(Span),
-    /// It leaves.
-    Leaves,
+    /// The key that held them, which is cut out of the element when none of them is left. Without one, the element leaves.
+    pub key: Option<Span>,
 }
 
 /// Why a request was not understood. It is forwarded as it came.

@@ -131,11 +131,11 @@ impl<'a> Draft<'a> {
 
     /// Where a tool can be added: after the last one of the client; and whether those are marked `strict`, with the value
     /// `true` (a parameter of that name has a schema). None if it has none, or if the server has more of the conversation than
-    /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen; or if the
-    /// answer comes in frames.
+    /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen; or if
+    /// no call in the answer can be answered.
     fn end_of_tools(&self) -> Option<(usize, bool)> {
         let traits = self.conversation.traits;
-        let is_out_of_reach = traits.history_elsewhere || traits.is_kept || traits.is_answer_framed;
+        let is_out_of_reach = traits.history_elsewhere || traits.is_kept || traits.answers_no_calls;
         let mut tools = self.leading_tools().filter(|_| !is_out_of_reach);
         let end = |tools: &Span| {
             let inside = tools.of(self.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();

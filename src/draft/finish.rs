@@ -10,7 +10,7 @@ use super::prefix_keys::display_name;
 use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Inserted, Insertion};
 use crate::conversation::{ElementIndex, UnitIndex};
-use crate::dialect::{BytesAt, Emptied};
+use crate::dialect::BytesAt;
 use crate::payload::{Lifetime, Payload, PayloadName};
 use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, Report, Sizes};
 use crate::span::{Span, Splice, joined, splice};
@@ -138,11 +138,10 @@ impl Draft<'_> {
         let Some(entries) = self.entries(element) else { return Vec::new() };
         gone.extend(entries.reasoning.iter().filter(|_| stripped).map(|span| span.start));
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
-        match entries.emptied {
-            Emptied::CutKey(key) if inserted.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
-                vec![Splice { span: key, with: Bytes::new() }]
-            }
-            _ => splice_array(&stand, inserted),
+        let is_emptied = inserted.is_empty() && stand.iter().all(|(_, stands)| !stands);
+        match entries.key.filter(|_| is_emptied) {
+            Some(key) => vec![Splice { span: key, with: Bytes::new() }],
+            None => splice_array(&stand, inserted),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Calls that are left out with their results, and calls that are answered in another form.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::{Draft, Inserted, Label, Leaving, Row};
 use crate::conversation::{BlockIndex, BlockKind, CallIndex, Pairing, Role, Unit, UnitIndex};
-use crate::dialect::{AnsweredInWords, OpenCalls};
+use crate::dialect::OpenCalls;
 use crate::plan::Action;
 
 impl Draft<'_> {
@@ -67,7 +67,10 @@ impl Draft<'_> {
             }
         }
         for (run_end, open) in open {
-            for call in self.answered_in_words(pairing, &open, run_end.next()) {
+            if !self.is_answered_in_words(pairing, &open, run_end.next()) {
+                continue;
+            }
+            for call in open {
                 if let Some(call) = pairing.calls.get_mut(call) {
                     call.answerable = false;
                 }
@@ -75,35 +78,22 @@ impl Draft<'_> {
         }
     }
 
-    /// Which of the open calls of a batch the messages from `next` on answer.
-    fn answered_in_words(&self, pairing: &Pairing, open: &[usize], next: UnitIndex) -> Vec<usize> {
+    /// Whether one of the messages from `next` on answers one of the open calls of a batch.
+    fn is_answered_in_words(&self, pairing: &Pairing, open: &[usize], next: UnitIndex) -> bool {
         let units = self.conversation.unit_range(&(next..self.conversation.next_unit()));
         let mut messages = units.iter().take_while(|unit| matches!(unit.role, Role::User | Role::Other)).peekable();
         if messages.peek().is_none() {
-            return Vec::new();
+            return false;
         }
-        let call = |n: &usize| match &self.conversation.block(pairing.call(CallIndex::new(*n))?.block)?.kind {
-            BlockKind::ToolCall { id, name, .. } => Some((&*id.text, name.as_deref().unwrap_or_default())),
-            BlockKind::ToolResult { .. } => None,
-        };
-        let mut calls = OpenCalls::new(open.iter().map(|n| call(n).unwrap_or_default()));
-        let mut answered = Vec::new();
-        for message in messages {
-            match self.dialect.answered_in_words(self.body, message.span, &calls) {
-                Some(AnsweredInWords::Calls(named)) => answered.extend(named.iter().filter_map(|n| open.get(*n))),
-                Some(AnsweredInWords::Tool(name)) => answered.extend(calls.take(&name).and_then(|n| open.get(n))),
-                Some(AnsweredInWords::All) => answered.extend(open),
-                None => {}
+        let mut calls = OpenCalls::default();
+        for n in open {
+            let block = pairing.call(CallIndex::new(*n)).and_then(|call| self.conversation.block(call.block));
+            if let Some(BlockKind::ToolCall { id, name, .. }) = block.map(|block| &block.kind) {
+                calls.ids.extend(Some(&*id.text).filter(|id| !id.is_empty()));
+                calls.tools.extend(name.as_deref());
             }
         }
-        if answered.is_empty() {
-            return answered;
-        }
-        // Calls of one id in one turn cannot be told apart.
-        let id = |n: &usize| call(n).map(|(id, _)| id).filter(|id| !id.is_empty());
-        let ids: HashSet<&str> = answered.iter().filter_map(id).collect();
-        answered.extend(open.iter().filter(|n| id(n).is_some_and(|id| ids.contains(id))));
-        answered
+        messages.any(|message| self.dialect.answers_in_words(self.body, message.span, &calls))
     }
 
     // === helpers ===

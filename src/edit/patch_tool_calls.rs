@@ -34,7 +34,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
-use crate::dialect::Form;
 use crate::draft::{Draft, Question};
 use crate::handler::{AskedText, Decision, MAX_ANSWER, Subject};
 
@@ -105,12 +104,11 @@ impl PatchToolCalls {
 impl Edit for PatchToolCalls {
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
-        let renames = draft.conversation.traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
         let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
                 Some(answer) if !result.is_further => *answer = Some(result),
-                None if self.drops(result, renames) => {
+                None if self.drops(result) => {
                     draft.drop_result(LABEL, result.unit);
                 }
                 _ => {}
@@ -133,7 +131,7 @@ impl Edit for PatchToolCalls {
                 reorders = has_order
                     && pairing.run_of(call).iter().all(|result| match result.answers {
                         Some(_) => !result.is_further,
-                        None => self.drops(result, renames),
+                        None => self.drops(result),
                     });
             }
             match answer.map(|result| result.unit) {
@@ -148,7 +146,7 @@ impl Edit for PatchToolCalls {
                 Some(result) if reorders || place.is_some_and(|place| result > place) => {
                     draft.move_result(LABEL, result, behind, None);
                 }
-                None if call.answerable || renames && call.named => {
+                None if call.answerable => {
                     if let Some(text) = self.text(draft, call.block) {
                         draft.insert_result(LABEL, call.block, behind, &text);
                     }
@@ -169,9 +167,9 @@ fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> O
 }
 
 impl PatchToolCalls {
-    /// Whether a result leaves if it answers no call. One of a repeated id does if each call is to have its own.
-    fn drops(&self, result: &PairedResult, renames: bool) -> bool {
-        self.settings.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
+    /// Whether a result leaves if it answers no call.
+    fn drops(&self, result: &PairedResult) -> bool {
+        self.settings.orphans == Orphans::Drop && result.may_leave
     }
 
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {

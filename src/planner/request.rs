@@ -23,7 +23,7 @@ pub(super) fn parse<'a>(
     let mut conversation = dialect.parse_indexed(body, context.strings)?;
     let PathFacts { model, is_framed } = context.strings.path();
     conversation.model = conversation.model.or(model.as_deref().map(Cow::Borrowed));
-    conversation.traits.is_answer_framed |= *is_framed;
+    conversation.traits.answers_no_calls |= *is_framed;
     for unit in &conversation.units {
         if let Some(content) = unit.content.and_then(|content| context.strings.fingerprint(content)) {
             unit.set_content_fingerprint(content);

@@ -162,7 +162,7 @@ pub(super) fn sent_request(
 /// The model and its window, if the plan used a window that the upstream reported.
 fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
     let model = edited.report.as_ref()?.model.as_deref()?;
-    let window = meter.models().find(model).window.filter(|window| window.source == Source::Upstream)?.value;
+    let (window, _) = meter.models().find(model).window.filter(|(_, source)| *source == Source::Upstream)?;
     (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
 }
 

@@ -218,7 +218,7 @@ impl Proxy {
         let live = self.live();
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
-        let prices = &destination.usual.rules.planner.rates.prices;
+        let prices = &destination.usual.rules.planner.rates;
         let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
     }

@@ -14,7 +14,7 @@ use crate::held::Held;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
-use crate::tokens::models::{self, Source, Sourced};
+use crate::tokens::models::{self, Source};
 use crate::upstream::probe::{Listing, ListingError, ModelsRequest, ONE_PAGE};
 use crate::upstream::routes::{ANTHROPIC_VERSION, CHATGPT_ACCOUNT};
 use crate::upstream::{ANTHROPIC_BETA, Upstream};
@@ -67,8 +67,7 @@ impl WindowDiscovery {
         let may_be_local = || models::may_be_served_locally(meter.models().unaliased(model));
         let has = |name: &HeaderName| parts.headers.contains_key(name);
         let is_less = || OF_ACCOUNTS.iter().any(has) || upstream.base.is_local() && may_be_local();
-        let may_be_less = |known: Sourced<usize>| known.source == Source::BuiltIn && is_less();
-        if meter.models().find(model).window.is_some_and(|known| !may_be_less(known)) {
+        if meter.models().find(model).window.is_some_and(|(_, source)| source != Source::BuiltIn || !is_less()) {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };

@@ -194,7 +194,7 @@ pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
 /// How many bytes there are before the first one that is not literal in a string: a quote, a backslash or a control
 /// character.
 #[inline]
-pub(crate) fn plain_len(bytes: &[u8]) -> usize {
+fn plain_len(bytes: &[u8]) -> usize {
     let (lanes, rest) = bytes.as_chunks();
     for (n, lane) in lanes.iter().enumerate() {
         let plain = Lane::new(*lane).plain();

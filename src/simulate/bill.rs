@@ -25,7 +25,7 @@ use super::sessions::Step;
 use super::{Measure, Transcript};
 use crate::dialect::Usage;
 use crate::tokens::cache_calls::CacheCalls;
-use crate::tokens::prices::{KnownRates, Nanodollars, Rates};
+use crate::tokens::prices::{Nanodollars, PriceList, Rates};
 use crate::units::{grouped, prorated};
 
 /// A request as it was counted.
@@ -64,7 +64,7 @@ pub struct KeptCaches {
 pub(super) struct Bill<'a> {
     segment: &'a Transcript,
     unedited: &'a [Counted],
-    rates: &'a KnownRates,
+    rates: &'a PriceList,
     /// The tokens of a summary.
     summary_tokens: usize,
     calls: Option<CacheCalls>,
@@ -75,7 +75,7 @@ pub(super) struct Bill<'a> {
 }
 
 /// The cost of the requests as billed.
-pub(super) fn paid(steps: &[Step], rates: &KnownRates) -> Paid {
+pub(super) fn paid(steps: &[Step], rates: &PriceList) -> Paid {
     let mut paid = Paid::default();
     for step in steps {
         match step.usage.zip(rates_of(step, rates)) {
@@ -89,8 +89,8 @@ pub(super) fn paid(steps: &[Step], rates: &KnownRates) -> Paid {
     paid
 }
 
-fn rates_of(step: &Step, rates: &KnownRates) -> Option<Rates> {
-    rates.of_model(step.model.as_deref().unwrap_or_default())
+fn rates_of(step: &Step, rates: &PriceList) -> Option<Rates> {
+    rates.dollars(step.model.as_deref().unwrap_or_default())
 }
 
 // === impl Bill ===
@@ -209,7 +209,7 @@ mod tests {
         Usage { input, cached, written, written_hour, output: 100 }
     }
 
-    fn bill<'a>(segment: &'a Transcript, unedited: &'a [Counted], rates: &'a KnownRates) -> Bill<'a> {
+    fn bill<'a>(segment: &'a Transcript, unedited: &'a [Counted], rates: &'a PriceList) -> Bill<'a> {
         let (dollars, kept) = Default::default();
         Bill { segment, unedited, rates, summary_tokens: 0, calls: None, dollars, kept, is_kept: false }
     }
@@ -248,7 +248,7 @@ mod tests {
             |model: &str| Step { usage: Some(usage(1000, 900, 96, 0)), model: Some(model.into()), ..Step::default() };
         let (steps, was) = (vec![step("claude-opus-4-5"), step("nobodys-model")], [counted(500, 450); 2]);
         let segment = Transcript { steps, ..Transcript::default() };
-        let rates = KnownRates::new(PriceList::new(&[], &[], "api.anthropic.com"));
+        let rates = PriceList::new(&[], &[], "api.anthropic.com");
         let charged = |charge: &dyn Fn(&mut Bill<'_>)| {
             let mut bill = Bill { summary_tokens: 40, ..bill(&segment, &was, &rates) };
             charge(&mut bill);
@@ -280,7 +280,7 @@ mod tests {
             let message_ends = vec![element("text").len(), body.len()];
             let segment = Transcript { body: body.into(), steps, message_ends, ..Transcript::default() };
             let was = [Counted { tokens: 100, shared: None }, counted(100, 90)];
-            let rates = KnownRates::new(PriceList::new(&[], &[], "api.anthropic.com"));
+            let rates = PriceList::new(&[], &[], "api.anthropic.com");
             let calls = Some(CacheCalls::new(Duration::from_secs(280), false));
             let mut bill = Bill { calls, ..bill(&segment, &was, &rates) };
             (0..2).for_each(|request| bill.add(request, was[request]));

@@ -176,7 +176,7 @@ fn prices_are_decimals_from_0_to_1000() {
     {
         assert_eq!(text.parse::<Price>().unwrap().to_string(), printed);
     }
-    for text in ["", ".", "1.", ".5", "-1", "1e3", "0.0000001", "1000.1", "nan", "99999999999999999999"] {
+    for text in ["", ".", "-1", "1000.1", "nan", "inf", "99999999999999999999"] {
         assert!(text.parse::<Price>().is_err(), "{text}");
     }
 }

@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::last_used::last_used;
 
 /// Billed tokens for 100 that are counted: a multiple of 5 from 50 to 400.
-#[derive(Clone, Copy, Debug, derive_more::Display, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, derive_more::Display, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[display("{:.2}", self.ratio())]
+#[serde(try_from = "f64")]
 pub struct Factor(u16);
 
 /// One answer: the counts of its request, the factor, and the bill.
@@ -94,12 +95,13 @@ impl Serialize for Factor {
     }
 }
 
-impl<'de> Deserialize<'de> for Factor {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let ratio = f64::deserialize(from)?;
+impl TryFrom<f64> for Factor {
+    type Error = &'static str;
+
+    fn try_from(ratio: f64) -> Result<Self, &'static str> {
         let factor = Self::nearest(ratio);
         let is_one = (factor.ratio() - ratio).abs() < 1e-9;
-        is_one.then_some(factor).ok_or_else(|| de::Error::custom("a factor is from 0.5 to 4, in steps of 0.05"))
+        is_one.then_some(factor).ok_or("a factor is from 0.5 to 4, in steps of 0.05")
     }
 }
 

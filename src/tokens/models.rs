@@ -1,7 +1,7 @@
-//! Facts about models: how many tokens they take, and how they split text.
+//! Facts about models: how many tokens they take, and what those are billed as.
 //!
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
-//! says, the table in here. Encodings come from the settings and the table; OpenAI's newest is used for the rest.
+//! says, the table in here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -9,19 +9,18 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use super::{factor::Factor, tiktoken::Encoding};
+use super::factor::Factor;
 use crate::payload::cache::{Cache, with_slots};
+use crate::wildcard;
 
 mod known;
 mod listing;
 mod names;
-mod pattern;
 
 use known::TABLES;
 pub(super) use known::TABLES_FILE;
 pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, num_ctx, windows_in};
-pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
 const MAX_LEARNED: usize = 4096;
@@ -56,12 +55,24 @@ pub struct Settings {
     /// Example: `32768`
     #[serde(default, deserialize_with = "at_least_one")]
     pub context_window: Option<usize>,
-    /// How the model splits text into tokens.
-    ///
-    /// Not set: what the built-in table says, or else `"o200k_base"`.
-    ///
-    /// Example: `"o200k_base"`
-    pub encoding: Option<Encoding>,
+}
+
+/// A name or a pattern of names: `*` matches any characters, `?` one. Letter case does not matter.
+#[derive(Clone, Debug, derive_more::Display, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// The pattern of this text.
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it matches this name.
+    pub fn fits(&self, name: &str) -> bool {
+        let lower = |c: char| c.to_ascii_lowercase();
+        wildcard::matches(self.0.chars().map(lower), name.chars().map(lower))
+    }
 }
 
 impl Settings {
@@ -89,23 +100,12 @@ pub struct Models {
 /// The facts about one model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Model {
-    /// How many tokens it takes, prompt and answer together; it is never guessed.
-    pub window: Option<Sourced<usize>>,
-    /// How it splits text.
-    pub encoding: Encoding,
+    /// How many tokens it takes, prompt and answer together, and who says so; it is never guessed.
+    pub window: Option<(usize, Source)>,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
     /// The properties of its reasoning.
     pub reasoning: Reasoning,
-}
-
-/// A value, and who says so.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Sourced<T> {
-    /// What is said.
-    pub value: T,
-    /// By whom.
-    pub source: Source,
 }
 
 /// Who says something of a model.
@@ -129,8 +129,6 @@ pub struct Entry {
     pub pattern: String,
     /// How many tokens they take.
     pub window: Option<usize>,
-    /// How they split text.
-    pub encoding: Option<Encoding>,
     /// The billed tokens for each counted one, if they are not as many.
     pub factor: Option<Factor>,
     /// The model that they are aliases of.
@@ -176,12 +174,12 @@ impl Models {
     pub fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();
-        if learned.is_empty() || model.window.is_some_and(|window| window.source == Source::Settings) {
+        if learned.is_empty() || matches!(model.window, Some((_, Source::Settings))) {
             return model;
         }
         let names = [name, names::without_routing(name), self.unaliased(name)];
         let learned = names.iter().find_map(|name| learned.get(*name)).copied();
-        Model { window: Source::Upstream.says(learned).or(model.window), ..model }
+        Model { window: learned.map(|window| (window, Source::Upstream)).or(model.window), ..model }
     }
 
     /// What settings and table say of it, which is remembered.
@@ -192,14 +190,10 @@ impl Models {
             || [name, model].into_iter().flat_map(|name| self.settings.iter().filter(move |table| table.fits(name)));
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(model));
-        let encoding = told().find_map(|model| model.encoding);
+        let set = told().find_map(|model| model.context_window);
         let model = Model {
-            window: Source::Settings
-                .says(told().find_map(|model| model.context_window))
-                .or(Source::BuiltIn.says(window)),
-            encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
-            // An encoding of the settings is taken at its word.
-            token_factor: if encoding.is_some() { Factor::ONE } else { known::factor(&bare) },
+            window: set.map(|window| (window, Source::Settings)).or(window.map(|window| (window, Source::BuiltIn))),
+            token_factor: known::factor(&bare),
             reasoning: known::reasoning(&bare),
         };
         if name.len() <= MAX_FOUND_NAME {
@@ -210,24 +204,23 @@ impl Models {
 
     /// All that is known, the first that fits a model first.
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |source, pattern: &dyn ToString, window, encoding| Entry {
+        let entry = |source, pattern: &dyn ToString, window| Entry {
             pattern: pattern.to_string(),
             window,
-            encoding,
             factor: None,
             alias_of: None,
             source,
         };
         let settings = self.settings.iter().map(|told| {
-            let of_settings = entry(Source::Settings, &told.pattern, told.context_window, told.encoding);
+            let of_settings = entry(Source::Settings, &told.pattern, told.context_window);
             Entry { alias_of: told.alias_of.clone(), ..of_settings }
         });
         let learned = self.learned.load();
         let learned: BTreeMap<_, _> = learned.iter().collect();
-        let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window), None));
+        let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window)));
         let known = TABLES.models.iter().map(|known| {
             let factor = Some(known::factor(&known.name)).filter(|factor| *factor != Factor::ONE);
-            Entry { factor, ..entry(Source::BuiltIn, &known.name, known.window, known.encoding) }
+            Entry { factor, ..entry(Source::BuiltIn, &known.name, known.window) }
         });
         settings.chain(learned).chain(known).collect()
     }
@@ -245,14 +238,6 @@ impl Models {
             learned.insert(Arc::clone(&name), window);
             learned
         });
-    }
-}
-
-// === impl Source ===
-
-impl Source {
-    fn says<T>(self, value: Option<T>) -> Option<Sourced<T>> {
-        Some(Sourced { value: value?, source: self })
     }
 }
 

@@ -5,14 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::models::{self, Pattern, TABLES_FILE, is_family};
 use crate::local_address::is_local_address;
+use crate::payload::cache::{Cache, with_slots};
 
 mod dollars;
 
-pub use dollars::{KnownRates, Nanodollars, Rates};
+pub use dollars::{Nanodollars, Rates};
 
 /// One of the `[[prices]]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -65,7 +66,8 @@ pub struct Settings {
 }
 
 /// A number from 0 to `MOST`, in millionths.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
+#[serde(try_from = "f64")]
 pub struct Millionths<const MOST: u32>(u64);
 
 /// The price of a token, as a multiple of the price of an input token that no cache knows.
@@ -99,7 +101,7 @@ pub struct Prices {
 }
 
 /// The prices at one upstream.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PriceList {
     /// The tables that are about this upstream.
     tables: Vec<Settings>,
@@ -107,7 +109,12 @@ pub struct PriceList {
     models: Vec<models::Settings>,
     /// The host of the upstream.
     pub upstream: String,
+    /// The prices in dollars by model.
+    found: Cache<Box<str>, Option<Rates>>,
 }
+
+/// How many models are remembered, whose names clients choose.
+const MAX_FOUND: usize = 256;
 
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
@@ -144,7 +151,7 @@ impl<const MOST: u32> Millionths<MOST> {
 
     /// The number, if it is in the range.
     pub fn new(number: f64) -> Option<Self> {
-        (0.0..=f64::from(MOST)).contains(&number).then(|| Self(whole(number * 1e6)))
+        Self::try_from(number).ok()
     }
 
     /// The number.
@@ -163,13 +170,18 @@ impl<const MOST: u32> FromStr for Millionths<MOST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let is_decimal = is_number(whole) && is_number(decimals) && decimals.len() <= 6;
-        let number = text.parse().ok().filter(|_| is_decimal).and_then(Self::new);
-        number.ok_or_else(|| {
-            format!("not a decimal number in the range; allowed: 0 to {MOST}, such as 0.1, with at most 6 decimals")
-        })
+        let number = text.parse::<f64>().map_err(|_| format!("not a number; allowed: 0 to {MOST}, such as 0.1"));
+        number.and_then(Self::try_from)
+    }
+}
+
+impl<const MOST: u32> TryFrom<f64> for Millionths<MOST> {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        let is_allowed = (0.0..=f64::from(MOST)).contains(&number);
+        let error = || format!("{number} is out of range; allowed: 0 to {MOST}");
+        is_allowed.then(|| Self(whole(number * 1e6))).ok_or_else(error)
     }
 }
 
@@ -177,14 +189,6 @@ impl<const MOST: u32> fmt::Display for Millionths<MOST> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.value();
         if number.fract() == 0.0 { write!(f, "{number:.1}") } else { write!(f, "{number}") }
-    }
-}
-
-impl<'de, const MOST: u32> Deserialize<'de> for Millionths<MOST> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = f64::deserialize(from)?;
-        let error = || de::Error::custom(format_args!("{number} is out of range; allowed: 0 to {MOST}"));
-        Self::new(number).ok_or_else(error)
     }
 }
 
@@ -226,7 +230,7 @@ impl PriceList {
         LazyLock::force(&TABLES);
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         let tables = settings.iter().filter(is_here).cloned().collect();
-        Self { tables, models: models.to_vec(), upstream: upstream.to_owned() }
+        Self { tables, models: models.to_vec(), upstream: upstream.to_owned(), found: with_slots(MAX_FOUND) }
     }
 
     /// The prices of a model.
@@ -320,8 +324,8 @@ mod tests {
             "",
         );
         assert_eq!(list.of_model(Some("our-gpt")), list.of_model(Some("gpt-4o")));
-        assert_eq!(list.dollars(Some("our-gpt")), list.dollars(Some("gpt-4o")));
-        let [own, of_model] = ["our-own", "gpt-4o"].map(|name| list.dollars(Some(name)).unwrap());
+        assert_eq!(list.dollars("our-gpt"), list.dollars("gpt-4o"));
+        let [own, of_model] = ["our-own", "gpt-4o"].map(|name| list.dollars(name).unwrap());
         assert_eq!((own.input, own.output, own.read), (9.0, of_model.output, 9.0 * 0.4));
     }
 

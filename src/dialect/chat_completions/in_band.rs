@@ -31,8 +31,8 @@ pub(super) struct ChatJoiner {
     is_whole: bool,
     /// Whether the stream has said that nothing follows.
     is_done: bool,
-    /// The choices of this round, by their indices.
-    choices: BTreeMap<u64, Choice>,
+    /// The choice of this round: with several the tool is not added.
+    choice: Choice,
     /// Whether the round has other calls, or has failed.
     has_others: bool,
     has_failed: bool,
@@ -78,7 +78,7 @@ impl Joiner for ChatJoiner {
         let has_failed = has_error(&chunk);
         self.n_held += event.len();
         self.held.push((event.clone(), chunk));
-        let waits = !has_failed && self.n_held <= MAX_HELD && self.choices.values().any(Choice::has_open_name);
+        let waits = !has_failed && self.n_held <= MAX_HELD && self.choice.has_open_name();
         if waits { Bytes::new() } else { self.release() }
     }
 
@@ -86,19 +86,22 @@ impl Joiner for ChatJoiner {
         self.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
         self.billed.note(&answer);
-        for (at, choice) in choices_of(&mut answer).enumerate() {
-            self.whole_choice(at as u64, choice);
-        }
-        if self.choices.is_empty() || !self.is_changed() {
+        let message = choices_of(&mut answer).next().and_then(|choice| choice.get_mut("message"));
+        let Some(Value::Object(message)) = message else { return false };
+        self.choice.calls = (0..).zip(objects(message, "tool_calls")).collect();
+        self.choice.message.clone_from(message);
+        if !self.is_changed() {
             return false;
         }
-        let first = choices_of(&mut answer).next();
-        if let Some(Value::Object(message)) = first.and_then(|first| first.get_mut("message")) {
-            self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
-            self.has_text = !self.texts.is_empty();
-            if self.has_text {
-                message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
-            }
+        let kept: Vec<_> = self.choice.others().map(|(_, call)| Value::Object(call.clone())).collect();
+        self.has_others |= !kept.is_empty();
+        if !kept.is_empty() {
+            message.insert("tool_calls".to_owned(), kept.into());
+        }
+        self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
+        self.has_text = !self.texts.is_empty();
+        if self.has_text {
+            message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
         }
         self.billed.tell(&mut answer);
         self.end = vec![answer];
@@ -106,22 +109,19 @@ impl Joiner for ChatJoiner {
     }
 
     fn calls(&self) -> RoundCalls {
-        // Several choices continue in different ways, so no further round is sent for any.
-        let Some(only) = self.choices.values().next().filter(|_| self.choices.len() == 1) else {
-            return RoundCalls::default();
-        };
+        let choice = &self.choice;
         let call = |(at, call): (u64, Object)| OwnCall {
             name: function(&call, "name").to_owned(),
             arguments: function(&call, "arguments").to_owned(),
             json: write(&call).into(),
-            n_before: only.others().filter(|(other, _)| *other < at).count(),
+            n_before: choice.others().filter(|(other, _)| *other < at).count(),
         };
-        let own: Vec<_> = only.own_calls(self.n_rounds).filter(|_| !self.end.is_empty()).map(call).collect();
+        let own: Vec<_> = choice.own_calls(self.n_rounds).filter(|_| !self.end.is_empty()).map(call).collect();
         RoundCalls {
             is_alone: !own.is_empty() && !self.has_others,
             own,
-            others: only.others().map(|(_, call)| id(call, "id")).collect(),
-            said: text(&only.message, "content").to_owned(),
+            others: choice.others().map(|(_, call)| id(call, "id")).collect(),
+            said: text(&choice.message, "content").to_owned(),
             ids: None,
         }
     }
@@ -134,7 +134,7 @@ impl Joiner for ChatJoiner {
     }
 
     fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
-        let mut message = self.choices.values().next().map(|choice| choice.message.clone()).unwrap_or_default();
+        let mut message = self.choice.message.clone();
         message.insert("role".to_owned(), "assistant".into());
         message.entry("content").or_insert(Value::Null);
         message.insert("tool_calls".to_owned(), self.own_calls().map(Value::Object).collect());
@@ -145,20 +145,16 @@ impl Joiner for ChatJoiner {
         self.billed.next_round();
         self.is_apart = self.has_text;
         for (n, key) in self.n_details.iter_mut().zip(REASONING) {
-            let entries = self.choices.values().filter_map(|choice| choice.message.get(key)?.as_array().map(Vec::len));
-            *n += entries.max().unwrap_or_default() as u64;
+            *n += self.choice.message.get(key).and_then(Value::as_array).map_or(0, Vec::len) as u64;
         }
         self.n_rounds += 1;
-        self.choices.clear();
+        self.choice = Choice::default();
         self.end.clear();
     }
 
     fn rest(&mut self) -> Bytes {
         let mut rest = Vec::from(self.release());
-        let mut end = std::mem::take(&mut self.end);
-        if self.choices.len() > 1 {
-            self.end_choices(&mut end);
-        }
+        let end = std::mem::take(&mut self.end);
         rest.extend(held(&end, self.is_whole));
         if self.is_done && !end.is_empty() {
             rest.extend_from_slice(b"data: [DONE]\n\n");
@@ -265,17 +261,17 @@ fn is_another(call: &Object, piece: &Object) -> bool {
 
 impl ChatJoiner {
     fn own_calls(&self) -> impl Iterator<Item = Object> {
-        self.choices.values().flat_map(|choice| choice.own_calls(self.n_rounds)).map(|(_, call)| call)
+        self.choice.own_calls(self.n_rounds).map(|(_, call)| call)
     }
 
     /// Whether abridge is called in this round.
     fn calls_own(&self) -> bool {
-        self.choices.values().any(Choice::calls_own)
+        self.choice.calls_own()
     }
 
     /// Adds what a choice of a chunk says to the message. Each piece of a call gets the place of its call as `index`.
     fn read(&mut self, mut choice: Object) -> Object {
-        let of = self.choices.entry(number(&choice, "index").unwrap_or_default()).or_default();
+        let of = &mut self.choice;
         of.is_over |= is_end(&choice);
         let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
         let pieces = objects(delta, "tool_calls");
@@ -316,7 +312,7 @@ impl ChatJoiner {
     /// Leaves of a choice what the client gets.
     fn choice(&mut self, choice: &mut Object) {
         let is_later = self.n_rounds > 0;
-        let Some(of) = self.choices.get(&number(choice, "index").unwrap_or_default()) else { return };
+        let of = &self.choice;
         let Some(Value::Object(delta)) = choice.get_mut("delta") else { return };
         let place = |piece: Object| {
             let at = number(&piece, "index").filter(|at| !of.calls.get(at).is_some_and(is_own))?;
@@ -339,31 +335,6 @@ impl ChatJoiner {
                 said.insert_str(0, BETWEEN);
             }
             self.has_text = true;
-        }
-    }
-
-    /// Adds a choice of an answer that is not streamed, and leaves of it what the client gets.
-    fn whole_choice(&mut self, at: u64, choice: &mut Object) {
-        let index = number(choice, "index").unwrap_or(at);
-        let Some(Value::Object(message)) = choice.get_mut("message") else { return };
-        let of = self.choices.entry(index).or_default();
-        of.calls = (0..).zip(objects(message, "tool_calls")).collect();
-        of.message.clone_from(message);
-        let kept: Vec<_> = of.others().map(|(_, call)| Value::Object(call.clone())).collect();
-        self.has_others |= !kept.is_empty();
-        if !kept.is_empty() {
-            message.insert("tool_calls".to_owned(), kept.into());
-        }
-    }
-
-    /// Of several choices, those that call for nothing but abridge have stopped.
-    fn end_choices(&self, end: &mut [Object]) {
-        for (at, choice) in end.iter_mut().flat_map(choices_of).enumerate() {
-            let index = number(choice, "index").unwrap_or(if self.is_whole { at as u64 } else { 0 });
-            let of = self.choices.get(&index).filter(|of| of.calls_own() && of.others().next().is_none());
-            if of.is_some() && is_end(choice) {
-                choice.insert("finish_reason".to_owned(), "stop".into());
-            }
         }
     }
 

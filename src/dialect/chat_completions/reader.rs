@@ -11,13 +11,14 @@ use crate::string_index::StringIndex;
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
     let mut reader = Reader { body, conversation: conversation() };
-    let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
-    let ([_, model, tools, format], history) =
+    let keys: [&[u8]; 5] = [b"messages", b"model", b"tools", b"response_format", b"n"];
+    let ([_, model, tools, format, n], history) =
         reading::body(NAME, Cursor::indexed(body, strings), keys, |cursor| reader.message(cursor))?;
     let mut conversation = reader.conversation;
     conversation.model = text(body, model).map_err(|fault| ParseError::new(NAME, fault))?;
     conversation.format = format;
     conversation.tools = tools;
+    conversation.traits.answers_no_calls = n.is_some_and(|n| n.of(body) != b"1");
     history.apply(&mut conversation);
     Ok(conversation)
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::ChatCompletions;
 use crate::dialect::object::{ObjectWriter, SummaryRequest, limit_within, offers, sends};
 use crate::raw::Fields;
-use crate::summary::{InputElement, Prompt, PromptMode};
+use crate::summary::{Prompt, PromptMode};
 
 /// The beginnings of the names of models that refuse `max_tokens`.
 const ONLY_COMPLETION_TOKENS: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
@@ -18,13 +18,9 @@ impl SummaryRequest for ChatCompletions {
     const THINKING: &'static [&'static str] = &["reasoning_effort", "chat_template_kwargs"];
     const ASKS_FOR_USAGE: bool = true;
 
-    /// A developer's message where the client has one.
-    fn first(&self, leading: &[InputElement], prompt: &Prompt<'_>) -> Option<Bytes> {
-        let first = leading.first().filter(|_| prompt.model.is_none());
-        let first = first.and_then(|first| Fields::of(str::from_utf8(&first.json).ok()?));
-        let is_developer = first.is_some_and(|first| first.string("role").as_deref() == Some("developer"));
+    fn first(&self, prompt: &Prompt<'_>) -> Option<Bytes> {
         let mut line = ObjectWriter::default();
-        line.text("role", if is_developer { "developer" } else { "system" });
+        line.text("role", "system");
         line.text("content", prompt.system);
         Some(line.end())
     }

@@ -84,23 +84,13 @@ fn read_request<'a>(body: &'a [u8], cursor: Cursor<'a>) -> Result<Conversation<'
     let content = |cursor: &mut Cursor<'a>| {
         parts.clear();
         let content = reading::message(cursor, b"parts", |cursor| match cursor.peek() {
-            Some(b'[') => reading::entries(cursor, &mut parts, |cursor| part(body, cursor)),
-            Some(b'{') => only_part(body, cursor),
+            Some(b'[' | b'{') => reading::entries(cursor, &mut parts, |cursor| part(body, cursor)),
             _ => cursor.value(),
         })?;
         cursor.accept(view.content(content, &parts))
     };
     let beside = reading::body(NAME, cursor, REQUEST_KEYS, content)?;
     Ok(view.finish(beside))
-}
-
-/// One part, as Google's JSON allows. A call or a result in it could not be edited.
-fn only_part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Span> {
-    let start = cursor.at();
-    if matches!(part(body, cursor)?.kind, Kind::Call | Kind::Result) {
-        return Err(cursor.refuse((start, ParseErrorKind::NotAnArray)));
-    }
-    Ok(Span { start, end: cursor.at() })
 }
 
 fn part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
@@ -142,7 +132,6 @@ impl<'a> View<'a> {
     /// Adds a content with these parts.
     pub(super) fn content(&mut self, content: Message, parts: &[Entry]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
-        let content = Message { content: content.content.filter(|parts| parts.of(self.body) != b"null"), ..content };
         let role = text(self.body, content.role)?;
         self.has_other_calls |= role.as_deref() != Some("model") && parts.iter().any(|part| part.kind == Kind::Call);
         match role.as_deref() {
@@ -165,7 +154,7 @@ impl<'a> View<'a> {
         conversation.tools = tools;
         conversation.instructions = system.or(system_);
         history.apply(conversation);
-        conversation.traits.is_answer_framed = true; // it may be an array, whose elements come one by one
+        conversation.traits.answers_no_calls = true; // it may be an array, whose elements come one by one
         if self.has_other_calls {
             conversation.keep_results();
         }

@@ -175,27 +175,12 @@ fn reads_what_is_beside_the_messages() {
         (r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#, false, false),
         (r#""context_management":{"edits":[{"keep":3,"type":"clear_tool_uses_20250919"}]}"#, true, false),
         (r#""context_management":{"edits":[{"type":"compact_20260112"}]}"#, false, true),
-        (r#""context_management":{"edits":7}"#, true, true),
         (r#""compaction":{"type":"summarize"}"#, false, true),
     ] {
         let body = format!(r#"{{{beside},"messages":[]}}"#);
         let traits = read_body(body.as_bytes()).unwrap().traits;
         assert_eq!((traits.clears_itself, traits.compacts_itself), (clears, compacts), "{beside}");
     }
-}
-
-#[test]
-fn calls_of_one_id_are_left_alone() {
-    check(
-        &format!("{},{}", assistant(&format!("{CALL},{CALL}")), user(RESULT)),
-        &[
-            &format!("0 0 Assistant mute [{CALL},{CALL}]"),
-            "  call a Some(\"f\") not answerable",
-            "  call a Some(\"f\") not answerable",
-            "1 1 Tool \"x\"",
-            "  result a stays",
-        ],
-    );
 }
 
 #[test]

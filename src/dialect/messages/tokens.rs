@@ -19,7 +19,7 @@ use super::Messages;
 use crate::dialect::chat_completions::tokens::{any, data, each, sum};
 use crate::dialect::json::element_fields;
 use crate::dialect::tokens::{TokenRules, usual};
-use crate::raw::{Fields, compact, elements};
+use crate::raw::{Fields, compact, leaves};
 use crate::tokens::image::{Dimensions, MOST_BY_AREA};
 use crate::tokens::{Countable, Gauge};
 
@@ -31,7 +31,7 @@ const CALL: usize = 40;
 const RESULT: usize = 25;
 /// A document that is not in the request: a page or two.
 const DOCUMENT: usize = 3000;
-/// How deep unknown blocks are looked into; everything that is deeper is counted as JSON.
+/// How deep results are looked into; everything that is deeper is counted as JSON.
 const DEPTH: usize = 8;
 
 /// Keys whose values the model does not read as text.
@@ -95,7 +95,7 @@ fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
         Some("redacted_thinking") => sealed(gauge, fields.get("data")).unwrap_or_default(),
         Some("image") => image(fields),
         Some("document") => text("title") + text("context") + document(gauge, fields, depth),
-        _ => opaque(gauge, fields, depth),
+        _ => opaque(gauge, fields),
     }
 }
 
@@ -121,23 +121,18 @@ fn document(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
     }
 }
 
-/// All that is in a block of another kind.
-fn opaque(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
+/// All texts that are in a block of another kind.
+fn opaque(gauge: &Gauge, fields: &Fields<'_>) -> usize {
     let read = fields.iter().filter(|(key, _)| !UNREAD.contains(key));
-    let value = |(key, json): (&str, &str)| match sealed(gauge, Some(json)) {
-        Some(tokens) if key.starts_with("encrypted_") || matches!(key, "signature" | "data") => tokens,
-        _ => within(gauge, json, depth),
-    };
-    sum(read, value)
-}
-
-fn within(gauge: &Gauge, json: &str, depth: usize) -> usize {
-    let Some(depth) = depth.checked_sub(1) else { return any(gauge, json) };
-    match json.as_bytes().first() {
-        Some(b'{') => Fields::of(json).map_or(0, |fields| opaque(gauge, &fields, depth)),
-        Some(b'[') => sum(elements(json).into_iter().flatten(), |json| within(gauge, json, depth)),
-        _ => any(gauge, json),
-    }
+    let texts = read.flat_map(|(key, json)| {
+        let leaves = leaves(json).into_iter();
+        leaves.map(move |leaf| (if leaf.key.is_empty() { key.to_owned() } else { leaf.key }, leaf.text))
+    });
+    sum(texts, |(key, text)| match key.as_str() {
+        key if UNREAD.contains(&key) => 0,
+        key if key.starts_with("encrypted_") || matches!(key, "signature" | "data") => gauge.sealed(text.len()),
+        _ => gauge.text(&text),
+    })
 }
 
 #[cfg(test)]

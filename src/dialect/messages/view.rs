@@ -1,14 +1,14 @@
 //! Reads the messages of a whole body in one pass with a [`Cursor`], and makes the conversation of them.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use memchr::memmem;
 
 use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
-use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, fields_of, objects, text_of, value_of_key};
+use crate::dialect::json::{Cursor, Fault, ReadResult, field, fields, objects, text_of, value_of_key};
 use crate::dialect::reading::{
     self, Entry, EntryKind as Kind, Message, RequestFields, call_id, is_direct, next_unit, push_block, push_whole, text,
 };
@@ -114,8 +114,6 @@ impl<'a> View<'a> {
 
     /// Adds a message. `entries` are those of its content, if that is an array.
     pub(super) fn message(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let content = message.content.filter(|content| content.of(self.body) != b"null");
-        let message = Message { content, ..message };
         match text(self.body, message.role)?.as_deref() {
             Some("assistant") => self.assistant(message, entries),
             Some("user") => {
@@ -139,19 +137,18 @@ impl<'a> View<'a> {
         let body = self.body;
         let of_config = config.and_then(|config| field(body, config, b"format"));
         let of_config = of_config.filter(|format| format.of(body) != b"null");
-        let (clears, compacts) = edits.map_or((false, false), |edits| own_edits(body, edits));
+        let asks_to = |word: &[u8]| edits.is_some_and(|edits| memmem::find(edits.of(body), word).is_some());
         let conversation = &mut self.conversation;
         conversation.model = text(body, model)?;
         conversation.tools = tools;
         conversation.instructions = system;
         conversation.format = of_config.or(format);
-        conversation.traits.clears_itself = clears;
-        conversation.traits.compacts_itself = compacts || compaction.is_some();
+        conversation.traits.clears_itself = asks_to(b"\"clear_tool_uses");
+        conversation.traits.compacts_itself = asks_to(b"\"compact") || compaction.is_some();
         conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| drops_blocks(body, thinking));
         conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| has_budget(body, thinking));
         history.apply(conversation);
         mark_loading(conversation, body);
-        leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
     }
@@ -234,46 +231,6 @@ pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
 /// Whether a request has the model think within a budget: then the API refuses calls of the running turn without thinking.
 pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
     field(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
-}
-
-/// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
-fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
-    let types = |edits| objects(body, edits, [b"type"], |_, [kind]| text_of(body, kind).map(Some));
-    let types = match fields_of(body, context_management, [b"edits"]) {
-        Some([Some(edits)]) if edits.of(body) != b"null" => types(edits),
-        edits => edits.map(|_| Vec::new()),
-    };
-    types.map_or((true, true), |types| {
-        let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
-        (any("clear_tool_uses"), any("compact"))
-    })
-}
-
-/// Calls of one id in one turn cannot be told apart, so nothing is put in for them, and nothing of theirs is left out, unless
-/// the upstream requires unique ids. A later turn may have an id again.
-fn leave_duplicates(conversation: &mut Conversation<'_>) {
-    let (mut last, mut doubled) = (HashMap::new(), HashSet::new());
-    for unit in &conversation.units {
-        for block in conversation.blocks_of(unit) {
-            if let BlockKind::ToolCall { id, .. } = &block.kind
-                && !id.text.is_empty()
-                && last.insert(&*id.text, unit.turn) == Some(unit.turn)
-            {
-                doubled.insert(&*id.text);
-            }
-        }
-    }
-    if doubled.is_empty() {
-        return;
-    }
-    let doubled: HashSet<String> = doubled.into_iter().map(str::to_owned).collect();
-    conversation.traits.repeats_ids = true;
-    for block in &mut conversation.blocks {
-        match &mut block.kind {
-            BlockKind::ToolCall { id, answerable, .. } => *answerable &= !doubled.contains(&*id.text),
-            BlockKind::ToolResult { call_id, may_leave } => *may_leave &= !doubled.contains(&*call_id.text),
-        }
-    }
 }
 
 /// A system message has to follow the user. So if only results, or results that are still to be inserted, are between a turn

@@ -21,7 +21,7 @@ use memchr::memmem;
 
 use super::{NAME, Responses};
 use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
-use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields};
+use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, field, fields};
 use crate::dialect::reading::{self, RequestFields, call_id, is_direct, text};
 use crate::dialect::{Dialect, ParseError, ParseErrorKind};
 use crate::span::Span;
@@ -68,8 +68,7 @@ impl Item {
     }
 }
 
-/// The keys of a request that are read, in the order in which [`ViewBuilder::finish`] takes their values: of `text` it takes
-/// the format in it.
+/// The keys of a request that are read, in the order in which [`ViewBuilder::finish`] takes their values.
 pub(super) const REQUEST_KEYS: [&[u8]; 6] =
     [b"input", b"text", b"model", b"tools", b"instructions", b"context_management"];
 
@@ -126,22 +125,7 @@ struct FoundTools {
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
     let (mut cursor, mut items) = (Cursor::indexed(body, strings), ViewBuilder::new(body));
     let request = reading::request(&mut cursor, REQUEST_KEYS, |cursor| input(cursor, body, &mut items));
-    let read = request.and_then(|(mut values, history)| {
-        let [_, text, ..] = &mut values;
-        *text = format(&mut cursor, body, *text)?;
-        Ok((values, history))
-    });
-    items.finish(cursor.finish(NAME, read)?).map_err(|fault| ParseError::new(NAME, fault))
-}
-
-/// The format in the `text` of a request.
-fn format(cursor: &mut Cursor<'_>, body: &[u8], text: Option<Span>) -> ReadResult<Option<Span>> {
-    let Some(config) = beginning(body, text, b'{') else { return Ok(None) };
-    let end = cursor.at();
-    cursor.go_to(config.start);
-    let [format] = fields(cursor, [b"format"])?;
-    cursor.go_to(end);
-    Ok(format.filter(|format| format.of(body) != b"null"))
+    items.finish(cursor.finish(NAME, request)?).map_err(|fault| ParseError::new(NAME, fault))
 }
 
 fn input<'a>(cursor: &mut Cursor<'a>, body: &'a [u8], items: &mut ViewBuilder<'a>) -> ReadResult<Span> {
@@ -224,10 +208,11 @@ impl<'a> ViewBuilder<'a> {
 
     /// The view, with the values of [`REQUEST_KEYS`].
     pub(super) fn finish(mut self, (values, history): RequestFields<6>) -> Result<Conversation<'a>, Fault> {
-        let [_, format, model, tools, instructions, edits] = values;
+        let [_, config, model, tools, instructions, edits] = values;
+        let format = beginning(self.body, config, b'{').and_then(|config| field(self.body, config, b"format"));
         self.conversation.model = text(self.body, model)?;
         self.conversation.tools = tools;
-        self.conversation.format = format;
+        self.conversation.format = format.filter(|format| format.of(self.body) != b"null");
         self.conversation.instructions = instructions;
         let edits = edits.map(|edits| edits.of(self.body));
         self.conversation.traits.repeats_results = true;

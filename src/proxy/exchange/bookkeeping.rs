@@ -82,7 +82,7 @@ impl Exchange {
             let (edited, unedited) = if edit.dry_run { (unsent, billed) } else { (billed, unsent) };
             figures.billed = billed;
             (figures.edited_input, figures.unedited_input) = (edited.input, unedited.input);
-            match billing.rules.planner.rates.of_model(&model) {
+            match billing.rules.planner.rates.dollars(&model) {
                 Some(rates) => {
                     (figures.edited_cost, figures.unedited_cost) = (rates.cost(&edited), rates.cost(&unedited));
                 }

@@ -90,11 +90,7 @@ impl LocalServer {
                 let also: Vec<_> = loaded.iter().filter_map(short).collect();
                 [loaded, also].concat()
             }
-            ServerKind::LmStudio => each("data", "id", |model| {
-                let is_loaded = model.string("state").as_deref() == Some("loaded");
-                let most = || number(model, "max_context_length").filter(|_| is_loaded);
-                number(model, "loaded_context_length").or_else(most)
-            }),
+            ServerKind::LmStudio => each("data", "id", |model| number(model, "loaded_context_length")),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Dollars, PriceList, whole};
-use crate::payload::cache::{Cache, with_slots};
 use crate::tokens::Usage;
 use crate::tokens::models::is_family;
 
@@ -38,14 +37,6 @@ struct Long {
     times_output: f64,
 }
 
-/// What models cost at one upstream. A model is looked up once.
-#[derive(Debug)]
-pub struct KnownRates {
-    /// The prices relative to those of input.
-    pub prices: PriceList,
-    found: Cache<Box<str>, Option<Rates>>,
-}
-
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,9 +50,6 @@ pub(super) struct Known {
 /// What a cache that keeps a prompt for an hour asks for writing, relative to other input. Source: platform.claude.com (prompt
 /// caching). No other vendor sells lifetimes.
 const HOUR: f64 = 2.0;
-
-/// How many models are remembered, whose names clients choose.
-const MAX_FOUND: usize = 256;
 
 // === impl Nanodollars ===
 
@@ -92,40 +80,28 @@ impl fmt::Display for Nanodollars {
 // === impl PriceList ===
 
 impl PriceList {
-    /// The prices of a model in dollars; `None` if neither the settings nor the built-in table say so.
-    pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
-        let name = model.unwrap_or_default();
+    /// The prices of a model in dollars, which are looked up once; `None` if neither the settings nor the built-in table say so.
+    pub fn dollars(&self, model: &str) -> Option<Rates> {
+        self.found.get(model).unwrap_or_else(|| {
+            let rates = self.look_up(model);
+            self.found.insert(model.into(), rates);
+            rates
+        })
+    }
+
+    fn look_up(&self, name: &str) -> Option<Rates> {
         let known = super::TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
         let set_input = self.set(name, |table| table.input).map(Dollars::value);
         let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
         let output = set_output.or(known.map(|known| known.output))?;
-        let prices = self.of_model(model);
+        let prices = self.of_model(Some(name));
         // Prices of the settings hold for requests of any length.
         let long = known.filter(|_| set_input.is_none() && set_output.is_none()).and_then(|known| known.long);
         let write = input * prices.write.value();
         // A cache that asks nothing for writing has no lifetimes to sell.
         let write_hour = if prices.write > super::Price::INPUT { input * HOUR } else { write };
         Some(Rates { input, read: input * prices.read.value(), write, write_hour, output, long })
-    }
-}
-
-// === impl KnownRates ===
-
-impl KnownRates {
-    /// The rates by these prices.
-    pub fn new(prices: PriceList) -> Self {
-        Self { prices, found: with_slots(MAX_FOUND) }
-    }
-
-    /// The prices of a model, if they are known.
-    pub fn of_model(&self, model: &str) -> Option<Rates> {
-        if let Some(found) = self.found.get(model) {
-            return found;
-        }
-        let rates = self.prices.dollars(Some(model));
-        self.found.insert(model.into(), rates);
-        rates
     }
 }
 
@@ -160,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_line_of_the_file_has_no_other_keys() {
-        let read = |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
+        let read =
+            |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
         assert!(read("").is_ok_and(|known| known.long.is_none()));
         assert!(
             read("long = { over = 9, times_input = 2.0, times_output = 1.5 }").is_ok_and(|known| known.long.is_some())
@@ -171,7 +148,7 @@ mod tests {
     }
 
     fn rates(settings: &str, model: &str) -> Option<Rates> {
-        PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], &[], "api.example.com").dollars(Some(model))
+        PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], &[], "api.example.com").dollars(model)
     }
 
     fn cost(settings: &str, model: &str, usage: Usage) -> String {

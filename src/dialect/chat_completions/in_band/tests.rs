@@ -1,4 +1,4 @@
-//! Calls of the tool in chunks and whole answers, in several choices, and behind errors.
+//! Calls of the tool in chunks and whole answers, and after errors.
 
 use super::*;
 
@@ -34,52 +34,6 @@ fn calls_that_come_whole_and_without_numbers_are_told_apart() {
         assert!(message.contains("sig") && message.contains(r#""content":null"#), "a signature goes back: {message}");
         assert!(one.contains(r#""tool_call_id":"a""#) && two.contains(r#""tool_call_id":"b""#), "{one} {two}");
     }
-}
-
-#[test]
-fn each_choice_gets_what_it_says_and_no_call_of_abridge() {
-    let chunk = |index: usize, rest: &str| format!(r#"{{"index":{index},{rest}}}"#);
-    let calls = |calls: &str| format!(r#""delta":{{"tool_calls":[{calls}]}}"#);
-    let piece = r#"{"index":0,"function":{"arguments":"x"}}"#;
-    let theirs = r#"{"index":0,"id":"y","function":{"name":"read","arguments":""}}"#;
-    let chunks = [
-        chunk(0, &calls(&own("a", r#""index":0,"#))),
-        chunk(1, &calls(theirs)),
-        chunk(0, &calls(piece)),
-        chunk(1, &calls(piece)),
-        chunk(2, r#""delta":{"content":"three"}"#),
-        chunk(0, r#""delta":{},"finish_reason":"tool_calls""#),
-        chunk(1, r#""delta":{},"finish_reason":"tool_calls""#),
-        chunk(2, r#""delta":{},"finish_reason":"stop""#),
-    ];
-    let mut joiner = ChatJoiner::default();
-    let (mut passed, calls) = round(&mut joiner, &chunks.each_ref().map(String::as_str));
-    assert_eq!(calls, None, "no choice is asked for more");
-    passed += str::from_utf8(&joiner.rest()).unwrap();
-    let events = passed.lines().filter_map(|line| line.strip_prefix("data: "));
-    let choices: Vec<Value> = events
-        .flat_map(|event| serde_json::from_str::<Value>(event).unwrap()["choices"].as_array().unwrap().clone())
-        .collect();
-    let ends = choices.iter().filter(|choice| choice["finish_reason"].is_string());
-    let ends: Vec<_> = ends.map(|choice| (choice["index"].clone(), choice["finish_reason"].clone())).collect();
-    assert_eq!(ends, [(0.into(), "stop".into()), (1.into(), "tool_calls".into()), (2.into(), "stop".into())]);
-    let arguments: String = choices
-        .iter()
-        .filter(|choice| choice["index"] == 1)
-        .filter_map(|choice| choice["delta"]["tool_calls"][0]["function"]["arguments"].as_str())
-        .collect();
-    assert!(arguments == "x" && passed.contains("three") && !passed.contains("abridge"), "{passed}");
-
-    let answer =
-        |calls: &str| format!(r#"{{"finish_reason":"tool_calls","message":{{"content":"b","tool_calls":[{calls}]}}}}"#);
-    let whole =
-        format!(r#"{{"choices":[{},{}]}}"#, answer(&own("a", "")), answer(&format!("{},{theirs}", own("b", ""))));
-    let mut joiner = ChatJoiner::default();
-    assert!(joiner.whole(whole.as_bytes()) && joiner.calls().own.is_empty());
-    let answer: Value = serde_json::from_slice(&joiner.rest()).unwrap();
-    let [first, second] = [0, 1].map(|n| answer["choices"][n].clone());
-    assert!(first["finish_reason"] == "stop" && first["message"].get("tool_calls").is_none(), "{first}");
-    assert!(second["finish_reason"] == "tool_calls" && second["message"]["tool_calls"][0]["id"] == "y", "{second}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{from_slice, json};
 
 use super::*;
 use crate::dialect::Dialect;
-use crate::summary::SummaryInput;
+use crate::summary::{InputElement, SummaryInput};
 
 /// In the shape of the client's request.
 fn cached(source: &SummaryInput, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
@@ -104,23 +104,6 @@ fn fresh_has_a_line_of_its_own_and_no_tools() {
     // Another provider learns nothing of what the client says beside its messages.
     let expected = format!(r#"{{"model":"other",{messages},{END}"#);
     assert_eq!(text(fresh(&source(body), "你总结", "I", 900, Some("other"))), expected);
-}
-
-#[test]
-fn fresh_speaks_as_the_client_does() {
-    let role = |leading: &[&str], model| {
-        let mut source = source(r#"{"messages":[]}"#);
-        source.messages.splice(..1, leading.iter().map(|json| piece(json, 1, true)));
-        source.n_leading = leading.len();
-        let request: Json = from_slice(&fresh(&source, "S", "I", 900, model).unwrap()).unwrap();
-        assert_eq!(request["messages"].as_array().unwrap().len(), 4);
-        request["messages"][0]["role"].clone()
-    };
-    let developer = r#"{"content":"x","role":"developer"}"#;
-    assert_eq!(role(&[developer, SYSTEM], None), "developer");
-    assert_eq!(role(&[developer], Some("other")), "system");
-    assert_eq!(role(&[SYSTEM, developer], None), "system");
-    assert_eq!(role(&[], None), "system");
 }
 
 #[test]

@@ -24,12 +24,13 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn request(&mut self) -> Result<(), ParseError> {
-        let keys = [b"model".as_slice(), b"tools", b"response_format", b"messages"];
-        let [model, tools, format, messages] = self.json.fields(self.json.whole(), keys)?;
+        let keys = [b"model".as_slice(), b"tools", b"response_format", b"messages", b"n"];
+        let [model, tools, format, messages, n] = self.json.fields(self.json.whole(), keys)?;
         let messages = messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
         self.conversation.model = self.json.text(model)?;
         self.conversation.tools = tools;
         self.conversation.format = format;
+        self.conversation.traits.answers_no_calls = n.is_some_and(|n| n.of(self.json.bytes()) != b"1");
         for message in self.json.array(messages)? {
             self.message(message)?;
         }

@@ -40,7 +40,8 @@ fn the_arguments_of_a_call() {
 #[test]
 fn the_key_with_calls_takes_one_comma_along() {
     let check = |message: &str, expected: Option<&str>| {
-        let cut = calls_key(message.as_bytes(), whole(message)).ok().flatten();
+        let calls = field(message.as_bytes(), whole(message), b"tool_calls");
+        let cut = calls.and_then(|calls| calls_key(message.as_bytes(), whole(message), calls));
         let rest = cut.map(|cut| message.get(..cut.start).unwrap().to_owned() + message.get(cut.end..).unwrap());
         assert_eq!(rest.as_deref(), expected, "{message}");
     };

@@ -7,7 +7,7 @@ use super::{
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::{
     conversation::Conversation,
-    dialect::reading::{Entry, EntryKind, Message},
+    dialect::reading::{Entry, Message},
     dialect::tests::by_serde::Json,
     span::Span,
 };
@@ -29,10 +29,7 @@ fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), Pa
     let entries = if let Some(parts) = parts.filter(|parts| json.begins(*parts, b'[')) {
         json.array(parts)?.into_iter().map(|span| part(json, span)).collect::<Result<_, _>>()?
     } else {
-        let object = parts.filter(|parts| json.begins(*parts, b'{'));
-        if let Some(object) = object
-            && matches!(part(json, object)?.kind, EntryKind::Call | EntryKind::Result)
-        {
+        if let Some(object) = parts.filter(|parts| json.begins(*parts, b'{')) {
             return Err(json.error(object.start, ParseErrorKind::NotAnArray));
         }
         Vec::new()

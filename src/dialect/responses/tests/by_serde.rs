@@ -10,8 +10,8 @@ use crate::dialect::tests::by_serde::Json;
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let json = Json::of(NAME, body)?;
-    let mut values = json.fields(json.whole(), REQUEST_KEYS)?;
-    let [input, text, ..] = values;
+    let values = json.fields(json.whole(), REQUEST_KEYS)?;
+    let [input, ..] = values;
     let mut items = ViewBuilder::new(body);
     match input {
         Some(input) if json.begins(input, b'"') => items.text_input(input),
@@ -22,10 +22,6 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         }
         None => {}
     }
-    [values[1]] = match text.filter(|text| json.begins(*text, b'{')) {
-        Some(text) => json.fields(text, [b"format"])?,
-        None => [None],
-    };
     items.finish((values, json.history_keys())).map_err(fault)
 }
 
