@@ -17,8 +17,6 @@ pub(super) const PER_GENERATION: usize = 28_672;
 pub(super) struct KnownKeys {
     young: HashMap<PayloadKey, Use>,
     old: HashMap<PayloadKey, Use>,
-    // Uses of forgotten keys that are still to be written to the file.
-    forgotten: HashMap<PayloadKey, Time>,
     generation_size: usize,
     // A use is written only if the one in the file is older than this.
     resolution: Duration,
@@ -39,8 +37,7 @@ struct Use {
 impl KnownKeys {
     /// Creates an empty set of at most `2 * generation_size` keys.
     pub(super) fn new(generation_size: usize, resolution: Duration, known_for: Duration) -> Self {
-        let (young, old, forgotten) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { young, old, forgotten, generation_size, resolution, known_for }
+        Self { young: HashMap::new(), old: HashMap::new(), generation_size, resolution, known_for }
     }
 
     /// Notes a use; `false` if the key is not known to be stored with this lifetime or a longer one.
@@ -60,7 +57,6 @@ impl KnownKeys {
     pub(super) fn insert(&mut self, key: PayloadKey, lifetime: Lifetime, written: Time, now: Time) {
         let before = self.young.get(&key).copied().or(self.old.remove(&key));
         let lifetime = before.map_or(lifetime, |before| before.lifetime.max(lifetime));
-        self.forgotten.remove(&key);
         self.insert_use(key, Use { used: now.max(written), written, lifetime });
     }
 
@@ -69,16 +65,12 @@ impl KnownKeys {
         for known in self.young.values_mut().chain(self.old.values_mut()) {
             (known.used, known.written) = (known.used.min(now), known.written.min(now));
         }
-        for used in self.forgotten.values_mut() {
-            *used = now.min(*used);
-        }
     }
 
     /// Removes a key that is not stored any more.
     pub(super) fn forget(&mut self, key: PayloadKey) {
         self.young.remove(&key);
         self.old.remove(&key);
-        self.forgotten.remove(&key);
     }
 
     /// Removes all keys: the file may be different.
@@ -88,16 +80,15 @@ impl KnownKeys {
 
     /// When the key was last used, if this process knows.
     pub(super) fn last_use(&self, key: PayloadKey) -> Option<Time> {
-        let known = self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used);
-        known.or_else(|| self.forgotten.get(&key).copied())
+        self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used)
     }
 
     /// Returns the uses that are to be written to the file, and marks them as written.
     pub(super) fn take_unwritten(&mut self) -> Vec<(PayloadKey, Time)> {
-        let mut uses: Vec<_> = self.forgotten.drain().collect();
+        let mut uses = Vec::new();
         let resolution = self.resolution;
         for (key, known) in self.young.iter_mut().chain(self.old.iter_mut()) {
-            if known.is_unwritten(resolution) {
+            if known.used > known.written && known.used.since(known.written) >= resolution {
                 known.written = known.used;
                 uses.push((*key, known.used));
             }
@@ -107,20 +98,10 @@ impl KnownKeys {
 
     fn insert_use(&mut self, key: PayloadKey, of: Use) {
         if self.young.len() >= self.generation_size {
-            let forgotten = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
-            // Beyond this limit uses are lost and their payloads expire a little early; the payloads themselves are not
-            // lost.
-            let room = self.generation_size.saturating_sub(self.forgotten.len());
-            let unwritten = forgotten.into_iter().filter(|(_, known)| known.is_unwritten(self.resolution)).take(room);
-            self.forgotten.extend(unwritten.map(|(key, known)| (key, known.used)));
+            // Uses of forgotten keys that are not written are lost: their payloads expire a little early.
+            self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, of);
-    }
-}
-
-impl Use {
-    fn is_unwritten(self, resolution: Duration) -> bool {
-        self.used > self.written && self.used.since(self.written) >= resolution
     }
 }
 
@@ -133,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_keys_are_forgotten_but_their_uses_are_written() {
+    fn unused_keys_are_forgotten() {
         let mut known = KnownKeys::new(2, Duration::from_secs(10), Duration::MAX);
         known.insert(key(1), Lifetime::Usual, Time(0), Time(50));
         for n in 2..=6 {
@@ -141,8 +122,7 @@ mod tests {
         }
         assert!(!known.touch(key(1), Lifetime::Usual, Time(60)));
         assert!(known.touch(key(6), Lifetime::Usual, Time(51)));
-        assert_eq!(known.last_use(key(1)), Some(Time(50)));
-        assert_eq!(known.take_unwritten(), [(key(1), Time(50))]);
+        assert_eq!(known.last_use(key(1)), None);
         assert_eq!(known.take_unwritten(), []);
     }
 

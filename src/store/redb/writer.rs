@@ -17,7 +17,7 @@ use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{Lifetime, PayloadKey};
 use crate::store::codec::{INSPECTED, Name};
 use crate::store::engine_error::EngineError;
-use crate::store::time::Expiry;
+use crate::store::time::cutoff;
 use crate::store::{Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
@@ -45,7 +45,6 @@ pub(super) struct Writer {
     options: DatabaseOptions,
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
-    expiry: Expiry,
     // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
     last_sweep: Option<Time>,
@@ -62,14 +61,12 @@ const MAX_GROUP_BYTES: usize = 32 << 20;
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, options: DatabaseOptions) -> Self {
-        let expiry = Expiry::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
             options,
             stored_bytes: None,
-            expiry,
             failed: None,
             last_sweep: None,
             over_share: HashSet::new(),
@@ -166,8 +163,12 @@ impl Writer {
 
     /// The quota for `most` inspected requests.
     fn inspected_quota(&self, most: usize) -> Quota {
-        let oldest = self.expiry.cutoff(self.shared.clock.now());
-        Quota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest }
+        Quota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest: self.oldest() }
+    }
+
+    /// What was last used before this time has expired.
+    fn oldest(&self) -> Time {
+        cutoff(self.shared.clock.now(), self.last_sweep, self.shared.settings.keep_for.0)
     }
 
     /// Notes uses of payloads that are not in [`Shared::known`].

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::codec::{Name, Unreadable, check, decode, encode};
 use crate::store::shares::fairest_first;
-use crate::store::time::Expiry;
+use crate::store::time::{cutoff, sweep_interval};
 use crate::store::{
     Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
     Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
@@ -35,7 +35,7 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Inner {
-    expiry: Expiry,
+    last_sweep: Option<Time>,
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
     // These are frames, as in other stores.
@@ -65,7 +65,7 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new(settings: Settings, clock: Clock) -> Self {
         let inner = Inner {
-            expiry: Expiry::new(settings.keep_for.0, None),
+            last_sweep: None,
             rows: HashMap::new(),
             swept: HashMap::new(),
             summaries: HashMap::new(),
@@ -253,7 +253,7 @@ impl Store for MemoryStore {
 
     async fn sweep(&self) -> Result<SweepResult, StoreError> {
         self.with_lock(Op::Sweep, |inner, now| {
-            inner.expiry.trust(now);
+            inner.last_sweep = Some(now);
             inner.sweep(&self.settings, now)
         })
         .await
@@ -261,8 +261,10 @@ impl Store for MemoryStore {
 
     async fn maintain(&self) -> Result<(), StoreError> {
         self.with_lock(Op::Sweep, |inner, now| {
-            inner.expiry.observe(now);
-            inner.sweep(&self.settings, now);
+            let pause = sweep_interval(self.settings.keep_for.0);
+            if inner.last_sweep.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
+                inner.sweep(&self.settings, now);
+            }
         })
         .await
     }
@@ -360,7 +362,7 @@ impl Inner {
         let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (due(row), row.entry(*key))).collect();
         rows.sort_by_key(|(due, entry)| (*due, entry.key));
         let mut bytes = self.bytes() + self.other_bytes();
-        let oldest = self.expiry.cutoff(now);
+        let oldest = self.oldest(settings, now);
         for (due, entry) in rows {
             if due < oldest {
                 swept.aged += 1;
@@ -374,6 +376,7 @@ impl Inner {
             self.rows.remove(&entry.key);
             self.swept.insert(entry.key, now);
         }
+        self.last_sweep = Some(now);
         swept
     }
 
@@ -387,9 +390,13 @@ impl Inner {
         }
     }
 
+    fn oldest(&self, settings: &Settings, now: Time) -> Time {
+        cutoff(now, self.last_sweep, settings.keep_for.0)
+    }
+
     fn trim_inspected(&mut self, settings: &Settings, now: Time, most: usize) {
         let (mut n, mut bytes) = (0, 0);
-        let oldest = self.expiry.cutoff(now);
+        let oldest = self.oldest(settings, now);
         let stays = |(_, seen, kept): &&(String, Bytes, Time)| {
             (n, bytes) = (n + 1, bytes + seen.len() as u64);
             n <= most && bytes <= settings.max_inspected_bytes() && *kept >= oldest
@@ -402,7 +409,7 @@ impl Inner {
         let before = self.summaries.len();
         let mut rows: Vec<_> = self.summaries.iter().map(|(beginning, (_, used))| (*used, *beginning)).collect();
         rows.sort_unstable_by(|one, other| other.cmp(one));
-        let (mut bytes, oldest) = (0, self.expiry.cutoff(now));
+        let (mut bytes, oldest) = (0, self.oldest(settings, now));
         rows.retain(|(used, beginning)| *used >= oldest || self.summaries.remove(beginning).is_none());
         let length = |beginning| self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
         let rows = fairest_first(rows, |(_, beginning)| (beginning.owner(), length(*beginning)));
