@@ -74,7 +74,6 @@ struct Inner<E> {
     known: Mutex<Known>,
     /// While the store is full, the owners who have more than their share and store no more.
     over_share: Held<HashSet<u16>>,
-    totals: Mutex<Option<Totals>>,
 }
 
 /// The keys that are known to be in the engine, since it was connected to for the last time.
@@ -85,20 +84,8 @@ struct Known {
     epoch: u64,
 }
 
-/// Totals of all that is stored, when they were counted, and how long that took.
-#[derive(Clone, Copy, Debug)]
-struct Totals {
-    stats: Stats,
-    at: Instant,
-    took: Duration,
-}
-
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
-
-/// Totals that took a time `t` longer than this are counted again after [`TOTALS_PAUSE`] times `t`.
-const SLOW_TOTALS: Duration = Duration::from_secs(1);
-const TOTALS_PAUSE: u32 = 100;
 
 /// Opens the engine of the settings, as [`EngineStore::open`] does.
 pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
@@ -143,7 +130,6 @@ impl<E: Engine> EngineStore<E> {
             seal: Arc::new(seal),
             known: Mutex::new(Known { keys: known, damaged: HashSet::new(), epoch: 0 }),
             over_share: Held::default(),
-            totals: Mutex::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
         tasks.spawn(writer::run(Arc::clone(&inner), queue, tasks.clone()));
@@ -349,17 +335,7 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn stats(&self) -> StoreResult<Stats> {
-        // Totals that take long to count are not counted each time.
-        let mut last = self.inner.totals.lock().await;
-        let totals = match *last {
-            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
-            _ => {
-                let began = Instant::now();
-                let stats = Stats::of_totals(self.inner.engine.totals().await?);
-                *last.insert(Totals { stats, at: began, took: began.elapsed() })
-            }
-        };
-        Ok(self.inner.counts().stats(totals.stats))
+        Ok(self.inner.counts().stats(Stats::of_totals(self.inner.engine.totals().await?)))
     }
 
     fn counts(&self) -> Option<&Counts> {
