@@ -232,7 +232,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Copies all that is stored at this moment to a new file. A database has its own means for that.
     async fn backup(&self, _to: &Path) -> StoreResult<()> {
-        Err(StoreError::new(Op::Backup, StoreErrorKind::Unavailable, Fault::NotAFile))
+        Err(StoreError::new(Op::Read, StoreErrorKind::Unavailable, Fault::NotAFile))
     }
 
     /// Reads everything that is stored, and checks it. Nothing counts as used.

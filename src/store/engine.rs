@@ -153,7 +153,7 @@ impl<E: Engine> EngineStore<E> {
             // What an engine has that is full needs no room.
             if missing.iter().any(|(key, _)| self.inner.is_over_share(*key)) {
                 self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
+                return Err(StoreError::new(Op::Write, EngineError::Full.kind(), EngineError::Full));
             }
             let rows = self.inner.encode_all(missing, lifetime).await?;
             stored = writer::submit(&self.jobs, rows).await;

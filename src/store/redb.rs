@@ -192,13 +192,13 @@ impl RedbStore {
                     drop(place);
                     found
                 };
-                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
+                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Read)))
             }
         };
         match try_once().await {
             Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
                 // This reopens the file if need be.
-                self.run(Op::Get, |writer| writer.attempt(Op::Get, |db, _| tables::count_tombstones(db))).await?;
+                self.run(Op::Read, |writer| writer.attempt(Op::Read, |db, _| tables::count_tombstones(db))).await?;
                 try_once().await
             }
             other => other,
@@ -217,7 +217,7 @@ impl Store for RedbStore {
         }
         let began = Instant::now();
         let payloads = encode_all(missing, lifetime).await?;
-        let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
+        let kept = self.submit(Op::Write, |reply| Job::Put { payloads, reply }).await;
         self.shared.counts.waits.observe(began.elapsed().as_secs_f64());
         kept
     }
@@ -245,7 +245,7 @@ impl Store for RedbStore {
         if unknown.is_empty() {
             return Ok(());
         }
-        self.run(Op::Put, move |writer| writer.touch(&unknown)).await
+        self.run(Op::Write, move |writer| writer.touch(&unknown)).await
     }
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
@@ -254,7 +254,7 @@ impl Store for RedbStore {
             send_reply(reply, writer.offer_summary(&new));
             writer.sweep_if_crowded();
         };
-        self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
+        self.submit(Op::Write, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
@@ -285,7 +285,7 @@ impl Store for RedbStore {
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
         let new = encode(Name::of_inspected(&id), seen).await?;
-        self.run(Op::Put, move |writer| writer.put_inspected(&new, &id, most)).await
+        self.run(Op::Write, move |writer| writer.put_inspected(&new, &id, most)).await
     }
 
     async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
@@ -294,12 +294,12 @@ impl Store for RedbStore {
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
-        self.run(Op::Sweep, move |writer| writer.trim_inspected(most)).await
+        self.run(Op::Write, move |writer| writer.trim_inspected(most)).await
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let new = encode(Name::of_note(kind, key), value).await?;
-        self.run(Op::Put, move |writer| writer.note(&new, &kind.name_of(key), keep)).await
+        self.run(Op::Write, move |writer| writer.note(&new, &kind.name_of(key), keep)).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
@@ -313,15 +313,15 @@ impl Store for RedbStore {
     }
 
     async fn sweep(&self) -> StoreResult<SweepResult> {
-        self.run(Op::Sweep, Writer::sweep_now).await
+        self.run(Op::Write, Writer::sweep_now).await
     }
 
     async fn maintain(&self) -> StoreResult<()> {
-        self.run(Op::Sweep, Writer::maintain).await
+        self.run(Op::Write, Writer::maintain).await
     }
 
     async fn compact(&self) -> StoreResult<()> {
-        self.run(Op::Compact, Writer::compact).await
+        self.run(Op::Write, Writer::compact).await
     }
 
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
@@ -358,10 +358,10 @@ impl Store for RedbStore {
         let copy = move || {
             let _turn = turn;
             let database = shared.database.blocking_read();
-            let db = database.as_ref().ok_or_else(|| closed(Op::Backup))?;
-            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Backup, error))
+            let db = database.as_ref().ok_or_else(|| closed(Op::Read))?;
+            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Read, error))
         };
-        run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
+        run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Read)))
     }
 
     async fn verify(&self) -> StoreResult<Verified> {
@@ -379,8 +379,8 @@ impl Store for RedbStore {
 
     async fn close(&self) -> StoreResult<()> {
         let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
-        let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
-        run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
+        let closed_well = self.submit(Op::Write, |reply| Job::Close { reply }).await;
+        run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Write))?.map_err(|_| closed(Op::Write))?;
         closed_well
     }
 }
@@ -399,10 +399,10 @@ impl Shared {
     /// Reads from the database. Blocks.
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> StoreResult<T> {
         let database = self.database.blocking_read();
-        let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
+        let db = database.as_ref().ok_or_else(|| closed(Op::Read))?;
         unwound(|| read(db)).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            failed(Op::Get, error)
+            failed(Op::Read, error)
         })
     }
 
@@ -417,13 +417,13 @@ async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<
     let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let new = move |(key, payload)| NewValue::new(Name::of_payload(key), &payload, lifetime);
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
-    run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Write))
 }
 
 async fn encode(name: Name, bytes: Bytes) -> StoreResult<NewValue> {
     let n_bytes = bytes.len();
     let encode = move || NewValue::new(name, &bytes.into(), Lifetime::Usual);
-    run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Write))
 }
 
 fn failed(op: Op, error: Error) -> StoreError {

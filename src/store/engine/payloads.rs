@@ -67,8 +67,8 @@ impl<E: Engine> Inner<E> {
         n_bytes: usize,
         work: impl FnOnce() -> EngineResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let done = run_blocking_from(LARGE + 1, n_bytes, work).await.map_err(|_| closed(Op::Put))?;
-        done.map_err(|error| self.engine.links().fails(Op::Put, error))
+        let done = run_blocking_from(LARGE + 1, n_bytes, work).await.map_err(|_| closed(Op::Write))?;
+        done.map_err(|error| self.engine.links().fails(Op::Write, error))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Walks over all tables of the file: whether it can be used, what is in it, whether that is whole, and copies of it.
 
-use std::collections::HashSet;
-
 use ::redb::{
     Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value, WriteTransaction,
 };
@@ -29,18 +27,6 @@ pub(super) fn look(db: &Database) -> Outcome<()> {
     let swept = transaction.open_table(SWEPT)?;
     let _ends = (values.first()?, values.last()?, rows.first()?, rows.last()?, swept.first()?, swept.last()?);
     Ok(())
-}
-
-/// The names of all values.
-pub(super) fn names(db: &impl ReadableDatabase) -> Outcome<HashSet<Name>> {
-    let (mut names, transaction) = (HashSet::new(), db.begin_read()?);
-    for row in transaction.open_table(ROWS)?.iter()? {
-        names.insert(named(row?.0.value()));
-    }
-    for value in transaction.open_table(VALUES)?.iter()? {
-        names.insert(named(value?.0.value()));
-    }
-    Ok(names)
 }
 
 /// Reads everything, and checks it.

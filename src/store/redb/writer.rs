@@ -106,7 +106,7 @@ impl Writer {
             next = (bytes < MAX_GROUP_BYTES && self.next.is_none()).then(|| self.queue.try_recv().ok()).flatten();
         }
         self.next = self.next.take().or(next);
-        let kept = checked.and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &all, now)));
+        let kept = checked.and_then(|()| self.attempt(Op::Write, |db, now| tables::put(db, &all, now)));
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
             if put.committed {
@@ -136,7 +136,7 @@ impl Writer {
         if self.is_over(0) {
             return Err(self.full());
         }
-        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, new, now))?;
+        let theirs = self.attempt(Op::Write, |db, now| others::offer_summary(db, new, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(new.name, theirs).map(Some);
         }
@@ -147,14 +147,14 @@ impl Writer {
     pub(super) fn put_inspected(&mut self, new: &NewValue, id: &str, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, new, id, now, quota))?;
+        let removed = self.attempt(Op::Write, |db, now| others::put_inspected(db, new, id, now, quota))?;
         self.note_commit(new.frame.len(), removed);
         Ok(())
     }
 
     pub(super) fn note(&mut self, new: &NewValue, label: &[u8], keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| others::put_note(db, new, label, now, now.later(keep)))
+        self.attempt(Op::Write, |db, now| others::put_note(db, new, label, now, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
@@ -173,7 +173,7 @@ impl Writer {
 
     /// Notes uses of payloads that are not in [`Shared::known`].
     pub(super) fn touch(&mut self, keys: &[PayloadKey]) -> StoreResult<()> {
-        let used = self.attempt(Op::Put, |db, _| tables::last_uses(db, keys))?;
+        let used = self.attempt(Op::Write, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
         for (key, used) in used {
@@ -198,13 +198,13 @@ impl Writer {
     fn write_uses(&mut self) -> StoreResult<()> {
         let uses = self.shared.known.blocking_lock().take_unwritten();
         let uses = uses.iter().map(|(key, used)| (Name::of_payload(*key), *used));
-        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))
+        self.attempt(Op::Write, |db, _| tables::write_uses(db, uses.clone()))
     }
 
     fn write_summary_uses(&mut self) -> StoreResult<()> {
         let noted = self.shared.summaries_used.blocking_lock().clone();
         let uses = noted.iter().map(|(beginning, used)| (Name::of_summary(*beginning), *used));
-        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))?;
+        self.attempt(Op::Write, |db, _| tables::write_uses(db, uses.clone()))?;
         self.shared.summaries_used.blocking_lock().retain(|beginning, used| noted.get(beginning) != Some(used));
         Ok(())
     }
@@ -253,14 +253,14 @@ impl Writer {
     fn begin_anew(&mut self, damage: String) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         if !self.options.sets_aside {
-            return Err(closed(Op::Open));
+            return Err(closed(Op::Read));
         }
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
         {
             let mut database = shared.database.blocking_write();
             file::close(database.take());
             let aside = file::set_aside(&shared.path, shared.clock.now(), &error);
-            let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
+            let aside = aside.map_err(|error| failed(Op::Read, error.into()))?;
             shared.notice.with(|notice| *notice = Some(aside.notice));
         }
         self.reopen()
@@ -269,7 +269,7 @@ impl Writer {
     /// The error of a full store, in which the file itself works.
     fn full(&self) -> StoreError {
         self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
-        StoreError::new(Op::Put, StoreErrorKind::Full, EngineError::Full)
+        StoreError::new(Op::Write, StoreErrorKind::Full, EngineError::Full)
     }
 
     /// The last failure, as long as no write is to be tried again.
@@ -289,12 +289,12 @@ impl Writer {
     /// Called after a durable write: ends the failing state, and logs that.
     fn note_recovery(&mut self) {
         self.failed = None;
-        self.shared.counts.works(Some(&self.shared.path));
+        self.shared.counts.works();
     }
 
     /// Counts and logs a failure: as an error once, until a write succeeds again.
     fn note_failure(&mut self, error: StoreError) -> StoreError {
-        self.shared.counts.fails(error.kind, &error, Some((&self.shared.path, &error.source)));
+        self.shared.counts.fails(&error);
         self.failed = Some((Instant::now(), error.clone()));
         error
     }
@@ -308,7 +308,7 @@ impl Writer {
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
         let opened = file::open(&shared.path, &self.options.opener, Some(*shared.secret));
-        let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Open)))?;
+        let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Read)))?;
         *database = Some(db);
         Ok(())
     }

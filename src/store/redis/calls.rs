@@ -24,7 +24,7 @@ impl Redis {
 
     /// Runs steps. Those that write wait for the replicas.
     pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let confirmation = self.confirmation.filter(|_| op != Op::Get);
+        let confirmation = self.confirmation.filter(|_| op != Op::Read);
         self.links.call(op, |client| self.run(client, steps, confirmation)).await
     }
 

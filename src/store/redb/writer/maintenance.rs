@@ -75,7 +75,7 @@ impl Writer {
         let is_over = self.is_over(bytes);
         let needs_room = |new: &&NewValue| is_over || self.over_share.contains(&new.key().owner());
         let keys: Vec<_> = payloads.iter().filter(needs_room).map(NewValue::key).collect();
-        let mut stored = || self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
+        let mut stored = || self.attempt(Op::Write, |db, _| tables::last_uses(db, &keys));
         !keys.is_empty() && stored().is_ok_and(|stored| stored.len() < keys.len())
     }
 
@@ -92,7 +92,7 @@ impl Writer {
             return Ok(bytes);
         }
         let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } =
-            self.attempt(Op::Sweep, |db, _| others::totals(db))?;
+            self.attempt(Op::Write, |db, _| others::totals(db))?;
         Ok(*self.stored_bytes.insert(stored_bytes.saturating_add(summary_bytes).saturating_add(inspected_bytes)))
     }
 
@@ -103,7 +103,7 @@ impl Writer {
 
     /// Removes what a kind has beyond the quota: how many.
     pub(super) fn trim(&mut self, kind: u8, quota: Quota) -> StoreResult<u64> {
-        let (n_removed, bytes) = self.attempt(Op::Sweep, |db, _| others::trim(db, kind, quota))?;
+        let (n_removed, bytes) = self.attempt(Op::Write, |db, _| others::trim(db, kind, quota))?;
         // Notes do not count.
         self.resize(0, if kind == NOTE { 0 } else { bytes });
         Ok(n_removed)
@@ -116,7 +116,7 @@ impl Writer {
         for used in self.shared.summaries_used.blocking_lock().values_mut() {
             *used = now.min(*used);
         }
-        self.attempt(Op::Sweep, |db, _| whole::clamp_times(db, now))
+        self.attempt(Op::Write, |db, _| whole::clamp_times(db, now))
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.
@@ -130,11 +130,11 @@ impl Writer {
         self.write_uses()?;
         if self.last_sweep.is_none() {
             // The last use in the file says when another process has seen the clock.
-            self.last_sweep = self.attempt(Op::Sweep, |db, _| whole::last_use(db))?;
+            self.last_sweep = self.attempt(Op::Write, |db, _| whole::last_use(db))?;
         }
         let (oldest, max_bytes) = (self.oldest(), self.shared.settings.max_summary_bytes());
         self.last_sweep = Some(self.shared.clock.now());
-        self.attempt(Op::Sweep, tables::trim_tombstones)?;
+        self.attempt(Op::Write, tables::trim_tombstones)?;
         self.write_summary_uses()?;
         let summaries = self.trim(SUMMARY, Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
         self.trim(NOTE, Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest })?;
@@ -168,7 +168,7 @@ impl Writer {
             entry.as_ref().map_or(true, |(entry, _)| stored > most || entry.used < oldest)
         };
         let mut entries =
-            self.attempt(Op::Sweep, |db, _| tables::payloads(db)?.filter(may_go).collect::<Outcome<Vec<_>>>())?;
+            self.attempt(Op::Write, |db, _| tables::payloads(db)?.filter(may_go).collect::<Outcome<Vec<_>>>())?;
         {
             let known = self.shared.known.blocking_lock();
             for (entry, _) in &mut entries {
@@ -217,7 +217,7 @@ impl Writer {
             candidates
         };
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
-        self.attempt(Op::Sweep, |db, now| tables::remove_payloads(db, &keys, now))?;
+        self.attempt(Op::Write, |db, now| tables::remove_payloads(db, &keys, now))?;
         let stored_bytes = candidates.iter().map(|candidate| candidate.entry.stored_bytes);
         let bytes = stored_bytes.fold(0, u64::saturating_add);
         let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
@@ -230,9 +230,9 @@ impl Writer {
 
     pub(in crate::store::redb) fn compact(&mut self) -> StoreResult<()> {
         let mut database = self.shared.database.blocking_write();
-        let db = database.as_mut().ok_or_else(|| closed(Op::Compact))?;
+        let db = database.as_mut().ok_or_else(|| closed(Op::Write))?;
         let compacted = db.compact().map_err(Error::from);
         drop(database);
-        compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Compact, error)))
+        compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Write, error)))
     }
 }
