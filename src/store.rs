@@ -168,24 +168,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// crash. Returns the one that was stored before, which is to be used instead.
     async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Option<Bytes>>;
 
-    /// The summary, which counts as used now; `None` if it is not stored.
+    /// The summary, which counts as used now; `None` if it is not stored. A damaged one counts as none, and can be made anew.
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>>;
-
-    /// The summary as [`Self::summary`] gives it, for who can make it anew: a damaged one is removed and counts as none.
-    async fn whole_summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        match self.summary(beginning).await {
-            Err(error) if error.kind == StoreErrorKind::Damaged => {
-                self.remove_damaged_summary(beginning).await?;
-                Ok(None)
-            }
-            other => other,
-        }
-    }
-
-    /// Removes the summary of a beginning if it is damaged, where an offer does not replace it anyway.
-    async fn remove_damaged_summary(&self, _beginning: ChainKey) -> StoreResult<()> {
-        Ok(())
-    }
 
     /// All beginnings that have a summary.
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>>;

@@ -187,7 +187,7 @@ impl<E: Engine> Store for EngineStore<E> {
     async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
         let Some((row, body, is_stale)) = self.inner.find(key).await? else { return Ok(None) };
         let decoded = self.inner.decode_payload(key, &body);
-        if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
+        if decoded.as_ref().is_err_and(StoreError::is_damage) {
             self.inner.note_damage(key).await;
         }
         let Some(payload) = decoded? else { return Ok(None) };
@@ -228,19 +228,17 @@ impl<E: Engine> Store for EngineStore<E> {
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
         let Some((body, is_stale)) = self.inner.engine.summary(beginning).await? else { return Ok(None) };
+        let summary = self.inner.decode_value(Name::of_summary(beginning), &body);
+        if summary.as_ref().is_err_and(StoreError::is_damage) {
+            // While it is there, no process gets a claim to make it anew.
+            self.inner.engine.remove_summary(beginning, &body).await?;
+            return Ok(None);
+        }
         if is_stale {
             // The summary is returned even if its use cannot be noted.
             let _noted = self.inner.engine.touch_summaries(&[beginning]).await;
         }
-        self.inner.decode_value(Name::of_summary(beginning), &body).map(Some)
-    }
-
-    async fn remove_damaged_summary(&self, beginning: ChainKey) -> StoreResult<()> {
-        let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
-        if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
-            self.inner.engine.remove_summary(beginning, &body).await?;
-        }
-        Ok(())
+        summary.map(Some)
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {

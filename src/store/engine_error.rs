@@ -119,16 +119,10 @@ pub enum OpenError {
     Random(#[source] std::io::Error),
 }
 
-/// Why a URL is not usable: the allowed form. The URL is not shown, because it may have a password.
+/// A URL that is not usable, and the allowed form. The URL is not shown, because it may have a password.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum UrlError {
-    /// It cannot be read.
-    #[error("the URL of the store is not valid; allowed: {0}")]
-    Invalid(&'static str),
-    /// It names no host.
-    #[error("the URL of the store names no host; allowed: {0}")]
-    NoHost(&'static str),
-}
+#[error("the URL of the store is not valid, or names no host; allowed: {0}")]
+pub struct UrlError(pub(super) &'static str);
 
 // === impl EngineError ===
 

@@ -82,6 +82,11 @@ impl StoreError {
         Self { op, kind, source: Arc::new(source) }
     }
 
+    /// Whether one row is damaged.
+    pub(super) fn is_damage(&self) -> bool {
+        self.kind == StoreErrorKind::Damaged
+    }
+
     fn describe(&self) -> String {
         match self.kind {
             StoreErrorKind::Damaged => self.source.to_string(),

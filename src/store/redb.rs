@@ -258,12 +258,15 @@ impl Store for RedbStore {
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        let Some(stored) = self.read(move |db| tables::get(db, Name::of_summary(beginning))).await? else {
+        let name = Name::of_summary(beginning);
+        let Some(stored) = self.read(move |db| tables::get(db, name)).await? else { return Ok(None) };
+        let summary = self.shared.counts.value(name, stored);
+        // The next offer replaces a damaged one.
+        if summary.as_ref().is_err_and(StoreError::is_damage) {
             return Ok(None);
-        };
-        let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
+        }
         self.touch_summaries(vec![beginning]).await?;
-        Ok(Some(summary))
+        summary.map(Some)
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {

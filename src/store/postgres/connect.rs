@@ -111,9 +111,9 @@ impl Meta for Tables<'_> {
 
 /// The hosts of a URL, each with its own settings: one that hangs does not hide the next.
 pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlError> {
-    let all: Config = url.parse().map_err(|_| UrlError::Invalid(URL))?;
+    let all: Config = url.parse().map_err(|_| UrlError(URL))?;
     if all.get_hosts().is_empty() {
-        return Err(UrlError::NoHost(URL));
+        return Err(UrlError(URL));
     }
     let ports = all.get_ports();
     let one = |(n, host): (usize, &Host)| {
@@ -212,10 +212,8 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_refused_without_being_shown() {
-        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))]
-        {
+        for url in ["https://me:secret@db", "postgres:///x"] {
             let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
-            assert_eq!(refused, error);
             assert!(!refused.to_string().contains("secret"));
         }
     }

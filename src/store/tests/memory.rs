@@ -191,7 +191,10 @@ impl Store for MemoryStore {
             Some(decode(&name, summary))
         };
         let read = self.with_lock(Op::Read, read).await?;
-        read.map(|read| self.counts.value(name, read)).transpose()
+        match read.map(|read| self.counts.value(name, read)).transpose() {
+            Err(error) if error.is_damage() => Ok(None),
+            read => read,
+        }
     }
 
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
