@@ -78,7 +78,7 @@ struct Inner<E> {
 
 /// The keys that are known to be in the engine, since it was connected to for the last time.
 struct Known {
-    keys: KnownKeys,
+    keys: KnownKeys<PayloadKey>,
     /// Those whose rows were found to be damaged, a bounded number.
     damaged: HashSet<PayloadKey>,
     epoch: u64,

@@ -5,18 +5,19 @@
 //! are forgotten. A key that is used moves to the young generation, so it stays as long as it is used.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use super::Time;
-use crate::payload::{Lifetime, PayloadKey};
+use crate::payload::Lifetime;
 
 /// How many keys one generation of a store holds: seven of eight places of a table, which is doubled when it has more.
 pub(super) const PER_GENERATION: usize = 28_672;
 
 /// Stored keys, and when they were used.
-pub(super) struct KnownKeys {
-    young: HashMap<PayloadKey, Use>,
-    old: HashMap<PayloadKey, Use>,
+pub(super) struct KnownKeys<K> {
+    young: HashMap<K, Use>,
+    old: HashMap<K, Use>,
     generation_size: usize,
     // A use is written only if the one in the file is older than this.
     resolution: Duration,
@@ -34,14 +35,14 @@ struct Use {
 
 // === impl KnownKeys ===
 
-impl KnownKeys {
+impl<K: Copy + Eq + Hash> KnownKeys<K> {
     /// Creates an empty set of at most `2 * generation_size` keys.
     pub(super) fn new(generation_size: usize, resolution: Duration, known_for: Duration) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), generation_size, resolution, known_for }
     }
 
     /// Notes a use; `false` if the key is not known to be stored with this lifetime or a longer one.
-    pub(super) fn touch(&mut self, key: PayloadKey, lifetime: Lifetime, now: Time) -> bool {
+    pub(super) fn touch(&mut self, key: K, lifetime: Lifetime, now: Time) -> bool {
         let known_for = self.known_for;
         let is_known = |of: Use| of.lifetime >= lifetime && now.since(of.written) < known_for;
         if let Some(known) = self.young.get_mut(&key) {
@@ -54,10 +55,16 @@ impl KnownKeys {
     }
 
     /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
-    pub(super) fn insert(&mut self, key: PayloadKey, lifetime: Lifetime, written: Time, now: Time) {
+    pub(super) fn insert(&mut self, key: K, lifetime: Lifetime, written: Time, now: Time) {
         let before = self.young.get(&key).copied().or(self.old.remove(&key));
         let lifetime = before.map_or(lifetime, |before| before.lifetime.max(lifetime));
         self.insert_use(key, Use { used: now.max(written), written, lifetime });
+    }
+
+    /// Notes a use of a key that may be stored. It is written, however recent the one in the file is.
+    pub(super) fn note(&mut self, key: K, now: Time) {
+        self.old.remove(&key);
+        self.insert_use(key, Use { used: now, written: Time::default(), lifetime: Lifetime::Usual });
     }
 
     /// Sets uses that are later than `now` to `now`, after the clock was set back.
@@ -68,7 +75,7 @@ impl KnownKeys {
     }
 
     /// Removes a key that is not stored any more.
-    pub(super) fn forget(&mut self, key: PayloadKey) {
+    pub(super) fn forget(&mut self, key: K) {
         self.young.remove(&key);
         self.old.remove(&key);
     }
@@ -79,12 +86,12 @@ impl KnownKeys {
     }
 
     /// When the key was last used, if this process knows.
-    pub(super) fn last_use(&self, key: PayloadKey) -> Option<Time> {
+    pub(super) fn last_use(&self, key: K) -> Option<Time> {
         self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used)
     }
 
     /// Returns the uses that are to be written to the file, and marks them as written.
-    pub(super) fn take_unwritten(&mut self) -> Vec<(PayloadKey, Time)> {
+    pub(super) fn take_unwritten(&mut self) -> Vec<(K, Time)> {
         let mut uses = Vec::new();
         let resolution = self.resolution;
         for (key, known) in self.young.iter_mut().chain(self.old.iter_mut()) {
@@ -96,7 +103,7 @@ impl KnownKeys {
         uses
     }
 
-    fn insert_use(&mut self, key: PayloadKey, of: Use) {
+    fn insert_use(&mut self, key: K, of: Use) {
         if self.young.len() >= self.generation_size {
             // Uses of forgotten keys that are not written are lost: their payloads expire a little early.
             self.old = std::mem::take(&mut self.young);
@@ -108,6 +115,7 @@ impl KnownKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload::PayloadKey;
 
     fn key(n: u8) -> PayloadKey {
         PayloadKey::from_bytes([n; 16])

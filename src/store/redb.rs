@@ -7,7 +7,6 @@
 //! While the disk is full or broken, operations fail. The file is reopened automatically, because redb refuses
 //! everything after a failed write until it is reopened.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +24,14 @@ use super::codec::{LARGE, Name, SUMMARY};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store,
-    StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    Clock, Counts, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store, StoreError,
+    StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, run_blocking_from, yield_thread};
 
 mod file;
-mod holder;
 mod others;
 mod salvage;
 mod tables;
@@ -76,9 +74,7 @@ struct Shared {
     clock: Clock,
     // Locked for writing only while the file is compacted or reopened; `None` while it cannot be opened.
     database: RwLock<Option<Database>>,
-    known: Mutex<KnownKeys>,
-    // Uses of summaries that the next sweep writes to the file.
-    summaries_used: Mutex<HashMap<ChainKey, Time>>,
+    known: Mutex<KnownKeys<Name>>,
     counts: Counts,
     // Says that a file was set aside.
     notice: Held<Option<String>>,
@@ -133,7 +129,7 @@ impl RedbStore {
 
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let (db, secret) = file::open(path, &options.opener, None)?;
-        holder::write(path);
+        file::write_holder(path);
         let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
@@ -142,7 +138,6 @@ impl RedbStore {
             clock,
             database: RwLock::new(Some(db)),
             known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution, Duration::MAX)),
-            summaries_used: Mutex::default(),
             counts: Counts::default(),
             notice: Held::default(),
         });
@@ -227,7 +222,7 @@ impl Store for RedbStore {
         let payload = self.shared.counts.payload(Name::of_payload(key), stored);
         if payload.is_err() {
             // The next put writes it anew.
-            self.shared.known.lock().await.forget(key);
+            self.shared.known.lock().await.forget(Name::of_payload(key));
         }
         let Some(payload) = payload? else { return Ok(None) };
         self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
@@ -250,11 +245,12 @@ impl Store for RedbStore {
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
         let new = encode(Name::of_summary(beginning), summary).await?;
-        let offer = move |writer: &mut Writer, reply: Reply<Option<Bytes>>| {
-            send_reply(reply, writer.offer_summary(&new));
+        let offer = move |writer: &mut Writer| {
+            let offered = writer.offer_summary(&new);
             writer.sweep_if_crowded();
+            offered
         };
-        self.submit(Op::Write, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
+        self.run(Op::Write, offer).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
@@ -275,14 +271,9 @@ impl Store for RedbStore {
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
-        let mut used = self.shared.summaries_used.lock().await;
+        let mut known = self.shared.known.lock().await;
         let now = self.shared.clock.now();
-        for beginning in beginnings {
-            // Beyond this limit, summaries expire a little early.
-            if used.len() < MAX_SUMMARIES || used.contains_key(&beginning) {
-                used.insert(beginning, now);
-            }
-        }
+        beginnings.into_iter().for_each(|beginning| known.note(Name::of_summary(beginning), now));
         Ok(())
     }
 
@@ -395,7 +386,7 @@ impl Shared {
     async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
         let mut known = self.known.lock().await;
         let now = self.clock.now();
-        all.retain(|one| !known.touch(key(one), lifetime, now));
+        all.retain(|one| !known.touch(Name::of_payload(key(one)), lifetime, now));
         all
     }
 

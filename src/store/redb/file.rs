@@ -1,16 +1,17 @@
 //! The file: it is opened with its permissions, format and secret, set aside if it cannot be, and copied.
 
 use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use std::{fs, io};
 
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
 use bytes::Bytes;
 
 use super::tables::{self, META, Outcome};
-use super::{holder, whole};
+use super::whole;
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::platform::folder_of;
 use crate::store::codec::{Name, decode, encode};
@@ -90,7 +91,7 @@ pub(super) fn opener(path: &Path) -> Opener {
 /// than `secret` is refused, because none of its payloads could be found.
 pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
-        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder::read(path) },
+        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder(path) },
         error if kind_of(&error) == StoreErrorKind::Corrupt => {
             OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
         }
@@ -280,6 +281,38 @@ fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
     free.ok_or_else(|| io::Error::other("too many files were set aside"))
 }
 
+// === holder ===
+
+/// The longest text that is read.
+const MAX_HOLDER: u64 = 20;
+
+/// Says that this process has the file, which is locked and open. Where that cannot be written, the process is unknown.
+pub(super) fn write_holder(path: &Path) {
+    // A link that someone has put there is not followed.
+    remove_holder(path);
+    let file = private_file().write(true).create_new(true).open(beside(path));
+    let _unknown = file.and_then(|mut file| write!(file, "{}", std::process::id()));
+}
+
+/// Removes the number, before the file is unlocked.
+pub(super) fn remove_holder(path: &Path) {
+    let _missing = fs::remove_file(beside(path));
+}
+
+/// The process that has the file, in parentheses after a space; empty if that is unknown.
+fn holder(path: &Path) -> String {
+    let mut number = String::new();
+    let read = File::open(beside(path)).and_then(|file| file.take(MAX_HOLDER).read_to_string(&mut number));
+    match number.parse::<u32>() {
+        Ok(process) if read.is_ok() => format!(" (process {process})"),
+        _ => String::new(),
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_added_extension("holder")
+}
+
 // === copied ===
 
 /// Copies the file to a new one. It has its name only once all of it is there; a file of that name stays as it is.
@@ -304,4 +337,35 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
     let removed = fs::remove_file(&part);
     copied?;
     Ok(removed?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_read_as_it_was_written_and_anything_else_is_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.redb");
+        assert_eq!(holder(&path), "");
+        write_holder(&path);
+        assert_eq!(holder(&path), format!(" (process {})", std::process::id()));
+        remove_holder(&path);
+        assert_eq!(holder(&path), "");
+        for line in ["", "x", "12; rm", "12 \u{1b}[0m", &"1".repeat(200)] {
+            fs::write(beside(&path), line).unwrap();
+            assert_eq!(holder(&path), "", "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_link_in_its_place_leads_to_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("store.redb"), folder.path().join("other"));
+        fs::write(&other, "mine").unwrap();
+        crate::platform::testing::symlink(&other, beside(&path)).unwrap();
+        write_holder(&path);
+        assert!(!holder(&path).is_empty());
+        assert_eq!(fs::read_to_string(other).unwrap(), "mine");
+    }
 }

@@ -112,20 +112,12 @@ pub(super) fn clamp_times(db: &Database, now: Time) -> Outcome<()> {
             wrong.push((name, Row { used: row.used.min(now), created: row.created.min(now), ..row }));
         }
     }
-    let mut swept = Vec::new();
-    for row in db.begin_read()?.open_table(SWEPT)?.iter()? {
-        let (key, time) = row?;
-        swept.extend((time.value() > now.0).then(|| key.value()));
-    }
-    if wrong.is_empty() && swept.is_empty() {
+    if wrong.is_empty() {
         return Ok(());
     }
     write(db, |transaction| {
         for (name, row) in wrong {
             transaction.open_table(ROWS)?.insert(key_of(name), row.members())?;
-        }
-        for key in swept {
-            transaction.open_table(SWEPT)?.insert(key, now.0)?;
         }
         Ok(())
     })

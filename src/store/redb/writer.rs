@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::file::{self, OpenError, unwound};
 use super::others::{self, Quota};
 use super::tables::{self, NewValue, Outcome};
-use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
+use super::{DatabaseOptions, Shared, closed, failed, kind_of};
 use crate::payload::{Lifetime, PayloadKey};
 use crate::store::codec::{INSPECTED, Name};
 use crate::store::engine_error::EngineError;
@@ -114,8 +114,8 @@ impl Writer {
             }
             self.resize(put.stored_bytes, 0);
             let mut known = self.shared.known.blocking_lock();
-            for (key, lifetime, used) in put.kept {
-                known.insert(key, lifetime, used, now);
+            for (name, lifetime, used) in put.kept {
+                known.insert(name, lifetime, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
@@ -176,8 +176,8 @@ impl Writer {
         let used = self.attempt(Op::Write, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
-        for (key, used) in used {
-            known.insert(key, Lifetime::Usual, used, now);
+        for (name, used) in used {
+            known.insert(name, Lifetime::Usual, used, now);
         }
         Ok(())
     }
@@ -185,10 +185,10 @@ impl Writer {
     /// Writes pending uses and closes the file.
     fn close(&mut self) -> StoreResult<()> {
         let is_open = self.shared.database.blocking_read().is_some();
-        let written = if is_open { self.write_uses().and_then(|()| self.write_summary_uses()) } else { Ok(()) };
+        let written = if is_open { self.write_uses() } else { Ok(()) };
         let database = self.shared.database.blocking_write().take();
         if database.is_some() {
-            holder::remove(&self.shared.path);
+            file::remove_holder(&self.shared.path);
         }
         // This unlocks the file.
         drop(database);
@@ -197,16 +197,7 @@ impl Writer {
 
     fn write_uses(&mut self) -> StoreResult<()> {
         let uses = self.shared.known.blocking_lock().take_unwritten();
-        let uses = uses.iter().map(|(key, used)| (Name::of_payload(*key), *used));
-        self.attempt(Op::Write, |db, _| tables::write_uses(db, uses.clone()))
-    }
-
-    fn write_summary_uses(&mut self) -> StoreResult<()> {
-        let noted = self.shared.summaries_used.blocking_lock().clone();
-        let uses = noted.iter().map(|(beginning, used)| (Name::of_summary(*beginning), *used));
-        self.attempt(Op::Write, |db, _| tables::write_uses(db, uses.clone()))?;
-        self.shared.summaries_used.blocking_lock().retain(|beginning, used| noted.get(beginning) != Some(used));
-        Ok(())
+        self.attempt(Op::Write, |db, _| tables::write_uses(db, &uses))
     }
 }
 

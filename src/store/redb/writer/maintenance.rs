@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::redb::Error;
 
 use super::{Job, Writer};
-use crate::store::codec::{INSPECTED, NOTE, SUMMARY};
+use crate::store::codec::{INSPECTED, NOTE, Name, SUMMARY};
 use crate::store::redb::others::{self, Quota};
 use crate::store::redb::tables::{NewValue, Outcome};
 use crate::store::redb::{closed, failed, tables, whole};
@@ -113,9 +113,6 @@ impl Writer {
     fn clamp_times(&mut self) -> StoreResult<()> {
         let now = self.shared.clock.now();
         self.shared.known.blocking_lock().clamp_times(now);
-        for used in self.shared.summaries_used.blocking_lock().values_mut() {
-            *used = now.min(*used);
-        }
         self.attempt(Op::Write, |db, _| whole::clamp_times(db, now))
     }
 
@@ -135,7 +132,6 @@ impl Writer {
         let (oldest, max_bytes) = (self.oldest(), self.shared.settings.max_summary_bytes());
         self.last_sweep = Some(self.shared.clock.now());
         self.attempt(Op::Write, tables::trim_tombstones)?;
-        self.write_summary_uses()?;
         let summaries = self.trim(SUMMARY, Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
         self.trim(NOTE, Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest })?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
@@ -172,7 +168,7 @@ impl Writer {
         {
             let known = self.shared.known.blocking_lock();
             for (entry, _) in &mut entries {
-                entry.used = known.last_use(entry.key).unwrap_or_default().max(entry.used);
+                entry.used = known.last_use(Name::of_payload(entry.key)).unwrap_or_default().max(entry.used);
             }
         }
         let settings = &self.shared.settings;
@@ -207,12 +203,12 @@ impl Writer {
     fn remove(&mut self, candidates: &[Candidate], oldest: Time, swept: &mut SweepResult) -> StoreResult<()> {
         let candidates: Vec<_> = {
             let mut known = self.shared.known.blocking_lock();
-            let unused =
-                |Candidate { entry, .. }: &&Candidate| known.last_use(entry.key).is_none_or(|used| used <= entry.used);
+            let last_use = |entry: &PayloadInfo| known.last_use(Name::of_payload(entry.key));
+            let unused = |Candidate { entry, .. }: &&Candidate| last_use(entry).is_none_or(|used| used <= entry.used);
             let candidates: Vec<_> = candidates.iter().filter(unused).collect();
             // They are forgotten before they are removed: a concurrent request puts them again, after this job.
             for Candidate { entry, .. } in &candidates {
-                known.forget(entry.key);
+                known.forget(Name::of_payload(entry.key));
             }
             candidates
         };
