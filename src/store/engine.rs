@@ -21,7 +21,7 @@ use super::secret::{Identity, Secrets, random};
 use super::shared::{Claimant, Note, NoteGroup, NoteKind, Seen, SeenState, SharedStore};
 use super::{
     Clock, Counts, Cursor, NamedPayloads, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Verified,
+    StoreResult, SweepResult, Verified,
 };
 use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
@@ -114,7 +114,7 @@ impl<E: Engine> EngineStore<E> {
         let links = engine.links();
         match links.writes.first_attempt().await {
             Ok(()) => links.reads.connected().await,
-            Err(error) if error.may_pass() && identity.is_given() => {
+            Err(error) if error.may_pass() && identity.secret().is_some() => {
                 tracing::error!(%error, "the store's engine is away");
             }
             Err(error) => {

@@ -112,9 +112,6 @@ impl Engine for Postgres {
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
         self.rows(Op::Read, "bodies", &[blobs(bytes_of(keys))], |row| Ok((payload(row)?, cell(row, 1)?))).await
     }
 

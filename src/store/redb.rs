@@ -25,7 +25,7 @@ use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
     Clock, Counts, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
@@ -273,7 +273,9 @@ impl Store for RedbStore {
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
         let mut known = self.shared.known.lock().await;
         let now = self.shared.clock.now();
-        beginnings.into_iter().for_each(|beginning| known.note(Name::of_summary(beginning), now));
+        for beginning in beginnings {
+            known.note(Name::of_summary(beginning), now);
+        }
         Ok(())
     }
 

@@ -73,9 +73,6 @@ impl Engine for Redis {
     }
 
     async fn promise(&self) -> String {
-        if self.links.reads.open().is_err() {
-            return UNKNOWN.to_owned();
-        }
         let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
         let crash = asking.await.unwrap_or(UNKNOWN);
         let failover = match self.terms.settings.replicas_acknowledge {

@@ -94,11 +94,6 @@ impl Identity {
         self.secrets.current().or_else(|| self.found.get().map(|secret| **secret))
     }
 
-    /// Whether the settings give the secret.
-    pub(super) fn is_given(&self) -> bool {
-        self.secrets.current().is_some()
-    }
-
     /// Checks the engine of a new connection. One that has no secret gets one.
     pub(super) async fn check(&self, engine: &impl Meta) -> EngineResult<()> {
         match self.secrets.current() {

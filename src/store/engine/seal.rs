@@ -31,12 +31,6 @@ struct Ring {
     bodies: Zeroizing<[u8; 32]>,
 }
 
-/// The keys of one body.
-struct BodyKeys {
-    cipher: LessSafeKey,
-    nonces: Zeroizing<[u8; 32]>,
-}
-
 /// The first byte of an encrypted body.
 const SEALED: u8 = 4;
 
@@ -159,7 +153,7 @@ impl Ring {
     }
 
     fn seal(&self, name: &Name, mut body: Vec<u8>) -> Result<Vec<u8>, Unspecified> {
-        let BodyKeys { cipher, nonces } = self.keys(name)?;
+        let (cipher, nonces) = self.keys(name)?;
         let nonce: [u8; NONCE_LEN] =
             blake3::keyed_hash(&nonces, &body).as_bytes().first_chunk().copied().unwrap_or_default();
         cipher.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut body)?;
@@ -171,18 +165,19 @@ impl Ring {
         let (nonce, sealed) = rest.split_first_chunk()?;
         let mut body = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let n_bytes = self.keys(name).ok()?.cipher.open_in_place(nonce, Aad::empty(), &mut body).ok()?.len();
+        let n_bytes = self.keys(name).ok()?.0.open_in_place(nonce, Aad::empty(), &mut body).ok()?.len();
         body.truncate(n_bytes);
         Some(body)
     }
 
-    fn keys(&self, name: &Name) -> Result<BodyKeys, Unspecified> {
+    /// The keys of one body: the cipher's, and that of its nonces.
+    fn keys(&self, name: &Name) -> Result<(LessSafeKey, Zeroizing<[u8; 32]>), Unspecified> {
         let (mut cipher, mut nonces) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         let mut hash = blake3::Hasher::new_keyed(&self.bodies).update(&name.as_bytes()).finalize_xof();
         hash.fill(&mut *cipher);
         hash.fill(&mut *nonces);
         let cipher = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &*cipher)?);
-        Ok(BodyKeys { cipher, nonces })
+        Ok((cipher, nonces))
     }
 }
 

@@ -7,6 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
+use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
 use bytes::Bytes;
 
@@ -83,7 +84,7 @@ pub(super) fn opener(path: &Path) -> Opener {
             sync(folder_of(&path))?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(CACHE_BYTES).create_file(file)
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)
     })
 }
 
@@ -322,10 +323,7 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
     }
     let part = to.with_added_extension("part");
     // Of a copy that was broken off.
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    let _missing = fs::remove_file(&part);
     let copy = || {
         let copy = opener(&part)()?;
         whole::copy(from, &copy)?;
@@ -334,9 +332,8 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
         Ok::<_, Error>(fs::hard_link(&part, to)?)
     };
     let copied = copy();
-    let removed = fs::remove_file(&part);
-    copied?;
-    Ok(removed?)
+    let _left = fs::remove_file(&part);
+    copied
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use ::redb::{
 };
 
 use super::tables::{META, Outcome, ROWS, Row, SWEPT, VALUES, key_of, named, rows, write};
-use crate::store::codec::{NOTE, Name, PAYLOAD, SUMMARY, Unreadable, decode};
+use crate::store::codec::{NOTE, PAYLOAD, SUMMARY, Unreadable, decode};
 use crate::store::{Time, Verified};
 use crate::tasks::yield_thread;
 

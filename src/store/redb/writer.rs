@@ -15,7 +15,7 @@ use super::others::{self, Quota};
 use super::tables::{self, NewValue, Outcome};
 use super::{DatabaseOptions, Shared, closed, failed, kind_of};
 use crate::payload::{Lifetime, PayloadKey};
-use crate::store::codec::{INSPECTED, Name};
+use crate::store::codec::INSPECTED;
 use crate::store::engine_error::EngineError;
 use crate::store::time::cutoff;
 use crate::store::{Op, StoreError, StoreErrorKind, StoreResult, Time};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
-use redis::RedisConnectionInfo;
+use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
 
 use crate::store::engine_error::UrlError;
 
@@ -73,14 +73,12 @@ impl Target {
                 _ => return Err(invalid),
             }
         }
-        let database = if database.is_empty() { 0 } else { database.parse().map_err(|_| invalid)? };
         let port = if matches!(kind, Kind::Sentinel(_)) { 26379 } else { 6379 };
         let hosts = hosts.split(',').filter(|host| !host.is_empty());
-        let hosts: Vec<_> = hosts.map(|host| host_and_port(host, port)).collect::<Option<_>>().ok_or(invalid)?;
-        if hosts.is_empty() {
-            return Err(invalid);
-        }
-        Ok(Self { kind, hosts, login: login(user, database).ok_or(invalid)?, sentinel_login, tls })
+        let found: Option<Vec<_>> = hosts.map(|host| host_and_login(user, host, database, port)).collect();
+        let (hosts, logins): (Vec<_>, Vec<_>) = found.ok_or(invalid)?.into_iter().unzip();
+        let login = logins.into_iter().next().ok_or(invalid)?;
+        Ok(Self { kind, hosts, login, sentinel_login, tls })
     }
 
     /// Whether TLS may be used: a node of a cluster may be on another machine than the one that names it.
@@ -97,28 +95,13 @@ impl Target {
 
 // === helpers ===
 
-fn login(user: &str, database: i64) -> Option<RedisConnectionInfo> {
-    let mut login = RedisConnectionInfo::default().set_db(database);
-    let (name, password) = user.split_once(':').unwrap_or((user, ""));
-    if !name.is_empty() {
-        login = login.set_username(decoded(name)?);
-    }
-    if !password.is_empty() {
-        login = login.set_password(decoded(password)?);
-    }
-    Some(login)
-}
-
-fn host_and_port(text: &str, port: u16) -> Option<Host> {
-    let (host, given) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, behind) = rest.split_once(']')?;
-            (host, behind.strip_prefix(':'))
-        }
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = given.map_or(Some(port), |port| port.parse().ok())?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
+/// A host with its port, and the login for it.
+fn host_and_login(user: &str, host: &str, database: &str, port: u16) -> Option<(Host, RedisConnectionInfo)> {
+    let url = redis::parse_redis_url(&format!("redis://{user}@{host}/{database}"))?;
+    let port = url.port().unwrap_or(port);
+    let info = url.into_connection_info().ok()?;
+    let ConnectionAddr::Tcp(name, _) = info.addr() else { return None };
+    Some(((name.clone(), port), info.redis_settings().clone()))
 }
 
 /// A part of a URL without its percent signs.
