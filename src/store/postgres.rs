@@ -60,7 +60,7 @@ impl Engine for Postgres {
 
     async fn promise(&self) -> String {
         let read = |row: &Row| Ok((cell::<String>(row, 0)?, number(row, 1)?));
-        let asked = self.links.reads.call(|client| query(client, statement("promise", ""), &[], read)).await;
+        let asked = self.rows(Op::Read, "promise", &[], read).await;
         match asked.ok().and_then(|mut rows| rows.pop()) {
             Some((commit, _)) if commit == "off" => {
                 "synchronous_commit is off, so a crash of the engine may lose what it has just confirmed".to_owned()

@@ -193,15 +193,10 @@ impl<C: Connect> Links<C> {
         link.call(call).await.map_err(|error| self.fails(op, error))
     }
 
-    /// Counts and logs a failure.
+    /// Counts and logs a failure, such as an answer that could not be read.
     pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
         let error = StoreError::new(op, error.kind(), error);
         self.counts.fails(&error);
         error
-    }
-
-    /// Counts and logs that an answer could not be read.
-    pub(in crate::store) fn damaged(&self) -> StoreError {
-        self.fails(Op::Read, EngineError::Damaged)
     }
 }

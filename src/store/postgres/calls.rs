@@ -80,7 +80,10 @@ impl Postgres {
         parameters: &[Parameter<'_>],
         read: impl Fn(&Row) -> EngineResult<T>,
     ) -> StoreResult<T> {
-        self.rows(op, name, parameters, read).await?.pop().ok_or_else(|| self.links.damaged())
+        self.rows(op, name, parameters, read)
+            .await?
+            .pop()
+            .ok_or_else(|| self.links.fails(Op::Read, EngineError::Damaged))
     }
 
     /// Reads a body, if there is one, and whether its use is to be written.

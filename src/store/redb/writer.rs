@@ -265,10 +265,8 @@ impl Writer {
 
     /// The last failure, as long as no write is to be tried again.
     fn check(&self) -> StoreResult<()> {
-        match &self.failed {
-            Some((at, error)) if at.elapsed() < self.options.retry_pause => Err(error.clone()),
-            _ => Ok(()),
-        }
+        let failed = self.failed.as_ref().filter(|(at, _)| at.elapsed() < self.options.retry_pause);
+        failed.map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     fn note_commit(&mut self, added: usize, removed: u64) {

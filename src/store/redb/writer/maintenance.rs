@@ -148,8 +148,7 @@ impl Writer {
             }
         }
         if swept != SweepResult::default() {
-            let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
-            tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
+            tracing::debug!(?swept, "the store was swept");
         }
         Ok(swept)
     }
@@ -214,8 +213,7 @@ impl Writer {
         };
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
         self.attempt(Op::Write, |db, now| tables::remove_payloads(db, &keys, now))?;
-        let stored_bytes = candidates.iter().map(|candidate| candidate.entry.stored_bytes);
-        let bytes = stored_bytes.fold(0, u64::saturating_add);
+        let bytes: u64 = candidates.iter().map(|candidate| candidate.entry.stored_bytes).sum();
         let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
         swept.aged += aged;
         swept.crowded_out += candidates.len() as u64 - aged;
