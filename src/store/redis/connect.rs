@@ -2,6 +2,7 @@
 //! stays; and the promise of a Redis about confirmed writes, by its settings.
 
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Connect for Connector {
 impl Connector {
     async fn connect_through(&self, host: &Host) -> EngineResult<(Client, Driver)> {
         let (nodes, drivers, homes) = match &self.target.kind {
-            Kind::Servers => self.nodes(&[host.clone()], vec![0; BUCKETS]).await?,
+            Kind::Servers => self.nodes(slice::from_ref(host), vec![0; BUCKETS]).await?,
             Kind::Sentinel(service) => self.nodes(&[self.watched(host, service).await?], vec![0; BUCKETS]).await?,
             Kind::Cluster => self.cluster(host).await?,
         };
