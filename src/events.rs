@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -19,6 +18,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::held::Held;
 use crate::payload::Caller;
 use crate::platform::since_1970;
 use crate::units::Period;
@@ -79,7 +79,7 @@ struct Hub {
     /// Free places for listeners: those of callers, and those of operators.
     callers: Arc<Semaphore>,
     operators: Arc<Semaphore>,
-    subscribers: ArcSwap<Vec<Subscriber>>,
+    subscribers: Held<Vec<Subscriber>>,
     /// Hides in the ids of events how many other callers have received.
     id_key: RandomState,
     next_id: AtomicU64,
@@ -88,7 +88,6 @@ struct Hub {
 /// The sending side of a subscription.
 #[derive(Clone, Debug)]
 struct Subscriber {
-    id: u64,
     audience: Audience,
     queue: broadcast::Sender<Arc<EncodedEvent>>,
 }
@@ -105,8 +104,6 @@ pub enum Audience {
 /// Receives events from its creation until it is dropped.
 #[derive(Debug)]
 pub struct Subscription {
-    id: u64,
-    hub: Arc<Hub>,
     queue: broadcast::Receiver<Arc<EncodedEvent>>,
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -204,7 +201,7 @@ impl Events {
             settings: settings.clone(),
             callers: places(),
             operators: places(),
-            subscribers: ArcSwap::default(),
+            subscribers: Held::default(),
             id_key: RandomState::new(),
             next_id: AtomicU64::new(0),
         }))
@@ -212,7 +209,7 @@ impl Events {
 
     /// Whether there are subscribers. Lets a publisher skip the construction of an event.
     pub fn has_subscribers(&self) -> bool {
-        !self.0.subscribers.load().is_empty()
+        self.0.subscribers.with(|subscribers| subscribers.iter().any(Subscriber::listens))
     }
 
     /// How long a stream of events may be silent.
@@ -223,15 +220,17 @@ impl Events {
     /// Sends the event to its subscribers. Nearly free if there are none.
     pub fn publish(&self, mut event: Event) {
         let hub = &*self.0;
-        let subscribers = hub.subscribers.load();
         let of_one = event.caller.map(Audience::Caller);
         let hears = |audience| audience == Audience::All || Some(audience) == of_one;
-        let mut recipients = subscribers.iter().filter(|subscriber| hears(subscriber.audience)).peekable();
-        if recipients.peek().is_none() {
+        let recipients = hub.subscribers.with(|subscribers| {
+            subscribers.retain(Subscriber::listens);
+            subscribers.iter().filter(|subscriber| hears(subscriber.audience)).cloned().collect::<Vec<_>>()
+        });
+        if recipients.is_empty() {
             return;
         }
         event.kind.redact(hub.settings.content);
-        let id = format!("evt_{:016x}", hub.id_key.hash_one(hub.next_id()));
+        let id = format!("evt_{:016x}", hub.id_key.hash_one(hub.next_id.fetch_add(1, Ordering::Relaxed)));
         let encoded = |savings| EncodedEvent::new(id.clone(), &event, savings).map(Arc::new);
         let Some(of_caller) = encoded(None) else { return };
         let of_all = event.kind.savings().and_then(|savings| encoded(Some(savings)));
@@ -256,18 +255,19 @@ impl Events {
     }
 
     fn add_subscriber(&self, audience: Audience, permit: Option<OwnedSemaphorePermit>) -> Subscription {
-        let hub = Arc::clone(&self.0);
-        let (sender, queue) = broadcast::channel(hub.settings.queue.max(1));
-        let id = hub.next_id();
-        let subscriber = Subscriber { id, audience, queue: sender };
-        hub.subscribers.rcu(|subscribers| subscribers.iter().chain([&subscriber]).cloned().collect::<Vec<_>>());
-        Subscription { id, hub, queue, _place: permit }
+        let (sender, queue) = broadcast::channel(self.0.settings.queue.max(1));
+        self.0.subscribers.with(|subscribers| {
+            subscribers.retain(Subscriber::listens);
+            subscribers.push(Subscriber { audience, queue: sender });
+        });
+        Subscription { queue, _place: permit }
     }
 }
 
-impl Hub {
-    fn next_id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+impl Subscriber {
+    /// Whether its subscription still exists.
+    fn listens(&self) -> bool {
+        self.queue.receiver_count() > 0
     }
 }
 
@@ -286,15 +286,6 @@ impl Subscription {
     /// The next item; `None` once `stop` is cancelled and the queue is empty.
     pub async fn next_until(&mut self, stop: &CancellationToken) -> Option<Delivery> {
         if self.queue.is_empty() { stop.run_until_cancelled(self.next()).await? } else { self.next().await }
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let id = self.id;
-        self.hub.subscribers.rcu(|subscribers| {
-            subscribers.iter().filter(|subscriber| subscriber.id != id).cloned().collect::<Vec<_>>()
-        });
     }
 }
 

@@ -196,13 +196,7 @@ impl Ledger {
 
     /// The savings of the edits since the start; `None` if no answer has reported its tokens.
     pub fn savings(&self) -> Option<Savings> {
-        let total = |counted: &Counted, dry_run| {
-            let mut total = counted.earlier.total(dry_run);
-            counted.days.values().for_each(|day| total.add(&day.rows.total(dry_run)));
-            total
-        };
-        let (edited, dry_run) = self.0.with(|counted| (total(counted, false), total(counted, true)));
-        Savings::of_totals(edited, dry_run)
+        Savings::of(&self.since_start())
     }
 
     /// All that this process has counted.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::{
     blocks::{closing_quote, control, find_escaped, find_quote, near_closing_quote},
-    strings::{halved, has_half, next_byte, string, unescaped, without_halves, written_at},
+    strings::{halved, has_half, string, unescaped, without_halves, written_at},
 };
 
 mod blocks;

@@ -76,13 +76,6 @@ pub struct Settings {
     /// who runs the engine reads neither. Needs `secret_env`. Not with `engine = "file"`. A store that was not encrypted from
     /// its beginning is refused.
     pub seal: bool,
-    /// The name of the environment variable with the secrets that this one has replaced, separated by commas. A store that
-    /// belongs to one of them is taken over.
-    ///
-    /// Not set: a store that belongs to another secret is refused.
-    ///
-    /// Example: `"ABRIDGE_OLD_STORE_SECRETS"`
-    pub old_secrets_env: Option<String>,
     /// Keeps several fleets apart in one database: a part of the names of its tables or keys. Allowed: up to 32 lower-case
     /// letters, digits and `_`.
     ///
@@ -168,24 +161,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// crash. Returns the one that was stored before, which is to be used instead.
     async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Option<Bytes>>;
 
-    /// The summary, which counts as used now; `None` if it is not stored.
+    /// The summary, which counts as used now; `None` if it is not stored. A damaged one counts as none, and can be made anew.
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>>;
-
-    /// The summary as [`Self::summary`] gives it, for who can make it anew: a damaged one is removed and counts as none.
-    async fn whole_summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        match self.summary(beginning).await {
-            Err(error) if error.kind == StoreErrorKind::Damaged => {
-                self.remove_damaged_summary(beginning).await?;
-                Ok(None)
-            }
-            other => other,
-        }
-    }
-
-    /// Removes the summary of a beginning if it is damaged, where an offer does not replace it anyway.
-    async fn remove_damaged_summary(&self, _beginning: ChainKey) -> StoreResult<()> {
-        Ok(())
-    }
 
     /// All beginnings that have a summary.
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>>;
@@ -232,7 +209,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Copies all that is stored at this moment to a new file. A database has its own means for that.
     async fn backup(&self, _to: &Path) -> StoreResult<()> {
-        Err(StoreError::new(Op::Backup, StoreErrorKind::Unavailable, Fault::NotAFile))
+        Err(StoreError::new(Op::Read, StoreErrorKind::Unavailable, Fault::NotAFile))
     }
 
     /// Reads everything that is stored, and checks it. Nothing counts as used.
@@ -415,7 +392,7 @@ impl Settings {
 // === impl Verified ===
 
 impl Verified {
-    /// Counts one row. A row of a later version, or under another secret, counts as whole.
+    /// Counts one row. A row of a later version counts as whole.
     fn count(&mut self, name: codec::Name, found: Option<codec::Unreadable>) {
         if found == Some(codec::Unreadable::Damaged) {
             return self.damaged.push(name.to_string());

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read};
 
 use brotli_decompressor::reader::{Allocator, DecompressorCustomAlloc, StandardAlloc};
 use bytes::Bytes;
-use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::{Budget, Lease};
@@ -18,7 +18,7 @@ pub use stream::StreamDecoder;
 pub enum ContentCoding {
     /// `gzip`, also by its old name `x-gzip`.
     Gzip,
-    /// `deflate`: zlib, as the standard says, or a raw stream, as some clients send.
+    /// `deflate`: zlib, as the standard says.
     Deflate,
     /// `br`.
     Brotli,
@@ -120,11 +120,7 @@ impl ContentCoding {
         let read = |reader: &mut dyn Read| read_limited(reader, limit, budget);
         match self {
             Self::Gzip => read(&mut MultiGzDecoder::new(body)),
-            // A zlib stream has a header with a checksum, a raw stream has none, so zlib is tried first.
-            Self::Deflate => read(&mut ZlibDecoder::new(body)).or_else(|error| match error {
-                DecodeError::Broken(_) => read(&mut DeflateDecoder::new(body)),
-                refused => Err(refused),
-            }),
+            Self::Deflate => read(&mut ZlibDecoder::new(body)),
             Self::Brotli => {
                 let memory = StandardAlloc::default;
                 let buffer = memory().alloc_cell(BROTLI_BUFFER);
@@ -239,7 +235,7 @@ mod tests {
     use std::io::Write;
 
     use flate2::Compression;
-    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use flate2::write::{GzEncoder, ZlibEncoder};
 
     use super::*;
 
@@ -266,21 +262,12 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn raw_deflate(text: &[u8]) -> Vec<u8> {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
     #[test]
     fn each_coding_is_decoded() {
         let zstd = zstd::encode_all(TEXT, 1).unwrap();
-        for (encoding, body) in [
-            (ContentCoding::Gzip, gzip(TEXT)),
-            (ContentCoding::Deflate, zlib(TEXT)),
-            (ContentCoding::Deflate, raw_deflate(TEXT)),
-            (ContentCoding::Zstd, zstd),
-        ] {
+        for (encoding, body) in
+            [(ContentCoding::Gzip, gzip(TEXT)), (ContentCoding::Deflate, zlib(TEXT)), (ContentCoding::Zstd, zstd)]
+        {
             assert_eq!(decode(encoding, &body, 1000).unwrap(), TEXT, "{encoding:?}");
         }
     }

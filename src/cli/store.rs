@@ -353,7 +353,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<(Salvaged, Vec
     }
     for beginning in from.summaries().await? {
         // A damaged one is made anew.
-        let Some(summary) = from.whole_summary(beginning).await? else { continue };
+        let Some(summary) = from.summary(beginning).await? else { continue };
         // A fact without a root is found by its own name.
         let root = serde_json::from_slice(&summary).map_or(beginning, |Rooted { root }| root);
         // A summary that the other side has already stays.

@@ -6,8 +6,10 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr;
+
 use super::{ParseError, ParseErrorKind};
-use crate::raw::{self, Fields, closing_quote, near_closing_quote, next_byte, utf8};
+use crate::raw::{self, Fields, closing_quote, near_closing_quote, utf8};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
@@ -253,7 +255,7 @@ impl<'a> Cursor<'a> {
     fn odd_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         let key = self.string().map(|key| self.bytes(key))?;
         let name = match key {
-            [b'"', plain @ .., b'"'] if next_byte::<b'\\'>(plain).is_none() => Cow::Borrowed(plain),
+            [b'"', plain @ .., b'"'] if !plain.contains(&b'\\') => Cow::Borrowed(plain),
             _ => Cow::Owned(decode(key).filter(|_| self.is_whole).ok_or(Unsupported)?.into_owned().into_bytes()),
         };
         require(self.take_spaced(b':'))?;
@@ -461,7 +463,7 @@ pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResul
 
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.
 pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
-    if next_byte::<b'\\'>(raw).is_some() {
+    if memchr(b'\\', raw).is_some() {
         return raw::unescaped(utf8(raw)?);
     }
     let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;

@@ -238,7 +238,7 @@ impl Summaries {
 
     /// A summary or another fact, as it is stored, which counts as used; none without a store.
     pub(super) async fn fact(&self, beginning: ChainKey) -> Result<Option<Bytes>, PersistError> {
-        let fact = self.disks.ask(|store| async move { store.whole_summary(beginning).await }).await?.flatten();
+        let fact = self.disks.ask(|store| async move { store.summary(beginning).await }).await?.flatten();
         if fact.is_some() {
             self.noted.insert(beginning, Instant::now());
         }

@@ -71,10 +71,7 @@ const FEWEST_FREE: u32 = 2;
 impl Experiments {
     /// Adds a request or a call for a summary.
     pub(super) fn add(&mut self, to: &Assignment, figures: &Figures) {
-        if self.0.len() >= MAX_EXPERIMENTS && !self.0.contains_key(&*to.policy) {
-            return;
-        }
-        let experiment = self.0.entry(to.policy.to_string()).or_default();
+        let Some(experiment) = self.of(&to.policy) else { return };
         let arm = if to.is_tried { &mut experiment.tried } else { &mut experiment.usual };
         let number = u8::try_from(to.conversation % N_CLUSTERS).unwrap_or_default();
         arm.0.entry(number).or_default().add(&Cluster {
@@ -86,11 +83,16 @@ impl Experiments {
         });
     }
 
+    /// The experiment with a policy; none if there are too many others.
+    fn of(&mut self, policy: &str) -> Option<&mut Experiment> {
+        let has_room = self.0.len() < MAX_EXPERIMENTS || self.0.contains_key(policy);
+        has_room.then(|| self.0.entry(policy.to_owned()).or_default())
+    }
+
     /// Adds other experiments.
     pub(super) fn merge(&mut self, other: &Self) {
         for (policy, experiment) in &other.0 {
-            if self.0.len() < MAX_EXPERIMENTS || self.0.contains_key(policy) {
-                let into = self.0.entry(policy.clone()).or_default();
+            if let Some(into) = self.of(policy) {
                 into.usual.merge(&experiment.usual);
                 into.tried.merge(&experiment.tried);
             }

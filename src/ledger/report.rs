@@ -103,10 +103,7 @@ impl Savings {
     /// The savings of the edits in some rows; if all are of dry runs, those that there would be. `None` if no answer has
     /// reported its tokens.
     pub fn of(rows: &Rows) -> Option<Self> {
-        Self::of_totals(rows.total(false), rows.total(true))
-    }
-
-    pub(super) fn of_totals(edited: Figures, dry_run: Figures) -> Option<Self> {
+        let (edited, dry_run) = (rows.total(false), rows.total(true));
         let is_dry_run = edited.requests == 0 && dry_run.requests > 0;
         let figures = if is_dry_run { dry_run } else { edited };
         (figures.billed.input > 0).then_some(Self { figures, is_dry_run })

@@ -66,15 +66,9 @@ impl MediaType {
     }
 
     fn named(declared: &str) -> Option<Self> {
-        match declared {
-            "wav" => Some(Wav),
-            "mp3" => Some(Mp3),
-            _ => {
-                let plain = || declared.bytes().filter(|byte| *byte != b'\\'); // of an escaped slash
-                let is_it = |name: &str| name.bytes().eq(plain().map(|byte| byte.to_ascii_lowercase()));
-                TYPES.iter().find(|(_, name, _)| is_it(name)).map(|(media, ..)| *media)
-            }
-        }
+        let plain = || declared.bytes().filter(|byte| *byte != b'\\'); // of an escaped slash
+        let is_it = |name: &str| name.bytes().eq(plain().map(|byte| byte.to_ascii_lowercase()));
+        TYPES.iter().find(|(_, name, format)| is_it(name) || is_it(format)).map(|(media, ..)| *media)
     }
 
     /// The type that the first bytes show.
@@ -157,15 +151,13 @@ impl Base64 {
 
     /// Returns what is after the comma of a string that is a data URL.
     pub fn of_url(string: &[u8]) -> Option<Self> {
-        let head = string.get(..MAX_URL_HEAD.min(string.len())).filter(|head| may_be_data_url(head))?;
-        let plain = memchr(b',', head).filter(|comma| memchr(b'\\', head.get(..*comma).unwrap_or_default()).is_none());
-        let (head, start) = match plain {
-            Some(comma) => (Cow::Borrowed(str::from_utf8(head.get(1..comma)?).ok()?), comma + 1),
-            None => escaped_head(head)?,
-        };
+        let head = string.get(1..MAX_URL_HEAD.min(string.len())).filter(|_| is_data_url(string))?;
+        let comma = memchr(b',', head)?;
+        let head = str::from_utf8(head.get(..comma)?).ok()?;
         let declared = head.strip_prefix("data:")?.strip_suffix(";base64")?;
         let declared = MediaType::named(declared.split_once(';').map_or(declared, |(name, _)| name));
         let end = string.strip_suffix(b"\"")?.len();
+        let start = comma + 2;
         Some(Self { range: start..end.max(start), declared })
     }
 
@@ -199,26 +191,7 @@ impl Base64 {
 
 /// Whether a string is a data URL, as far as its beginning shows.
 pub fn is_data_url(string: &[u8]) -> bool {
-    let beginning = || {
-        let inner = string.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        unescaped(inner.get(..MAX_URL_HEAD).map_or(inner, whole_escapes))
-    };
-    may_be_data_url(string)
-        && (string.starts_with(b"\"data:") || beginning().is_some_and(|beginning| beginning.starts_with(b"data:")))
-}
-
-/// Says no at once to nearly every string that is not a data URL.
-fn may_be_data_url(string: &[u8]) -> bool {
-    matches!(string, [b'"', b'd', b'a', ..] | [b'"', b'\\', b'u', ..] | [b'"', b'd', b'\\', b'u', ..])
-}
-
-/// The text before the comma of a data URL with escapes, and the offset after the comma.
-fn escaped_head(string: &[u8]) -> Option<(Cow<'_, str>, usize)> {
-    let whole = [string.strip_suffix(b"\"").unwrap_or_else(|| whole_escapes(string)), b"\""].concat();
-    let text = raw::unescaped(str::from_utf8(&whole).ok()?)?;
-    let comma = memchr(b',', text.as_bytes())?;
-    let start = raw::written_at(&whole, &(comma + 1..comma + 1)).start;
-    Some((Cow::Owned(text.get(..comma)?.to_owned()), start))
+    string.starts_with(b"\"data:")
 }
 
 /// What base64 encodes that is written in a JSON string. There is one way to write bytes in base64, and any other is
@@ -290,12 +263,11 @@ mod tests {
         };
         let jpeg = format!("/9j/4AA+{}", "A+/B".repeat(400));
         for text in [format!("data:image/jpeg;base64,{jpeg}"), jpeg] {
-            for of in [&['+'][..], &['/', '+'], &[':', '/', ';', ',', '+', '='], &['d', 'a', 'j', '4']] {
+            for of in [&['+'][..], &['/', '+'], &['/', '+', '9']] {
                 assert_eq!(of_text(&escaped(&text, of)), Some(Jpeg), "{of:?}: {text:.40}");
                 assert_eq!(is_data_url(format!("\"{}\"", escaped(&text, of)).as_bytes()), text.starts_with("data:"));
             }
         }
-        assert!(is_data_url(br#""data\u003ax""#) && !is_data_url(br#""data\u002dx""#) && !is_data_url(br#""\u""#));
         for text in [
             PNG,
             &"QUJD".repeat(400),

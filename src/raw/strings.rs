@@ -7,10 +7,6 @@ use memchr::{memchr, memmem};
 use super::blocks::{LANE, Lane};
 use super::utf8;
 
-/// The lowest and the highest bit of each byte of a word.
-const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
-const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-
 /// The bytes of `\u0000`.
 const UNIT: usize = 6;
 
@@ -134,7 +130,7 @@ struct Escape {
 fn escapes(json: &[u8]) -> impl Iterator<Item = Escape> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let start = from + next_byte::<b'\\'>(json.get(from..)?)?;
+        let start = from + memchr(b'\\', json.get(from..)?)?;
         let escape = match unit(json, start) {
             Some(first) => {
                 let second = unit(json, start + UNIT).filter(|_| (0xD800..0xDC00).contains(&first));
@@ -166,31 +162,6 @@ fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
     characters.next().is_none().then_some(first)
 }
 
-/// Where the first `BYTE` is. Text that agents send, source and logs, has a quote or a backslash every fifty bytes, so
-/// most are found before a call of `memchr` would have got going; long stretches without one are left to it.
-#[inline]
-pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
-    const WORDS: usize = 8;
-    let in_word = |word: &[u8; 8]| {
-        let found = equal::<BYTE>(u64::from_le_bytes(*word));
-        (found != 0).then(|| found.trailing_zeros() as usize / 8)
-    };
-    let (words, _) = bytes.as_chunks();
-    for (n, word) in words.iter().take(WORDS).enumerate() {
-        if let Some(at) = in_word(word) {
-            return Some(n * 8 + at);
-        }
-    }
-    let looked_at = 8 * words.len().min(WORDS);
-    let rest = bytes.get(looked_at..)?;
-    match bytes.last_chunk() {
-        _ if rest.len() >= 8 => memchr(BYTE, rest).map(|at| looked_at + at),
-        // Bytes that were looked at before are none.
-        Some(last) => in_word(last).map(|at| bytes.len() - last.len() + at),
-        None => bytes.iter().position(|byte| *byte == BYTE),
-    }
-}
-
 /// How many bytes there are before the first one that is not literal in a string: a quote, a backslash or a control
 /// character.
 #[inline]
@@ -204,13 +175,6 @@ fn plain_len(bytes: &[u8]) -> usize {
     }
     let plain = rest.iter().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
     bytes.len() - rest.len() + plain
-}
-
-/// The highest bit of each byte that is `BYTE`. Above the lowest one others may be set, too.
-#[inline]
-fn equal<const BYTE: u8>(word: u64) -> u64 {
-    let word = word ^ u64::from_ne_bytes([BYTE; 8]);
-    word.wrapping_sub(LOW) & !word & HIGH
 }
 
 #[cfg(test)]

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 
 use super::codec::{LARGE, Name, Unreadable};
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Identity, Secrets, random};
+use super::secret::{Identity, StoreSecret, random};
 use super::shared::{Claimant, Note, NoteGroup, NoteKind, Seen, SeenState, SharedStore};
 use super::{
     Clock, Counts, Cursor, NamedPayloads, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Verified,
+    StoreResult, SweepResult, Verified,
 };
 use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
@@ -37,7 +37,6 @@ pub(super) mod writer;
 
 pub use super::engine_error::{EngineError, EngineResult, OpenError, Refusal, UrlError};
 pub(super) use interface::{Engine, Stale, Terms, count};
-use payloads::NAMED_AT_ONCE;
 use seal::Seal;
 use writer::Job;
 
@@ -48,8 +47,8 @@ pub struct Options {
     pub url: String,
     /// The settings.
     pub settings: Settings,
-    /// The secrets of the settings.
-    pub secrets: Secrets,
+    /// The secret of the settings, if they give one.
+    pub secret: Option<StoreSecret>,
     /// A test's clock, in place of the engine's.
     pub clock: Option<Clock>,
     /// The secret that an engine without one gets; `None` for a random one.
@@ -74,31 +73,21 @@ struct Inner<E> {
     known: Mutex<Known>,
     /// While the store is full, the owners who have more than their share and store no more.
     over_share: Held<HashSet<u16>>,
-    totals: Mutex<Option<Totals>>,
 }
 
 /// The keys that are known to be in the engine, since it was connected to for the last time.
 struct Known {
-    keys: KnownKeys,
+    keys: KnownKeys<PayloadKey>,
     /// Those whose rows were found to be damaged, a bounded number.
     damaged: HashSet<PayloadKey>,
     epoch: u64,
 }
 
-/// Totals of all that is stored, when they were counted, and how long that took.
-#[derive(Clone, Copy, Debug)]
-struct Totals {
-    stats: Stats,
-    at: Instant,
-    took: Duration,
-}
-
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// Totals that took a time `t` longer than this are counted again after [`TOTALS_PAUSE`] times `t`.
-const SLOW_TOTALS: Duration = Duration::from_secs(1);
-const TOTALS_PAUSE: u32 = 100;
+/// How many payloads are read at a time to check them.
+const VERIFIED_AT_ONCE: usize = 32;
 
 /// Opens the engine of the settings, as [`EngineStore::open`] does.
 pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
@@ -118,16 +107,20 @@ impl<E: Engine> EngineStore<E> {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         // Apart from the tasks of requests, which end before the store is closed.
         let tasks = Tasks::default();
-        let Options { url, settings, secrets, clock, fresh } = options;
-        let seal = if settings.seal { Seal::new(&secrets).ok_or(OpenError::NoSecret)? } else { Seal::default() };
+        let Options { url, settings, secret, clock, fresh } = options;
+        let seal = match &secret {
+            _ if !settings.seal => Seal::default(),
+            Some(secret) => Seal::new(secret),
+            None => return Err(OpenError::NoSecret),
+        };
         let fresh = fresh.map_or_else(random, Ok).map_err(OpenError::Random)?;
-        let identity = Arc::new(Identity::new(secrets, settings.seal, fresh));
+        let identity = Arc::new(Identity::new(secret, settings.seal, fresh));
         let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
         match links.writes.first_attempt().await {
             Ok(()) => links.reads.connected().await,
-            Err(error) if error.may_pass() && identity.is_given() => {
+            Err(error) if error.may_pass() && identity.secret().is_some() => {
                 tracing::error!(%error, "the store's engine is away");
             }
             Err(error) => {
@@ -143,7 +136,6 @@ impl<E: Engine> EngineStore<E> {
             seal: Arc::new(seal),
             known: Mutex::new(Known { keys: known, damaged: HashSet::new(), epoch: 0 }),
             over_share: Held::default(),
-            totals: Mutex::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
         tasks.spawn(writer::run(Arc::clone(&inner), queue, tasks.clone()));
@@ -167,7 +159,7 @@ impl<E: Engine> EngineStore<E> {
             // What an engine has that is full needs no room.
             if missing.iter().any(|(key, _)| self.inner.is_over_share(*key)) {
                 self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
+                return Err(StoreError::new(Op::Write, EngineError::Full.kind(), EngineError::Full));
             }
             let rows = self.inner.encode_all(missing, lifetime).await?;
             stored = writer::submit(&self.jobs, rows).await;
@@ -199,9 +191,10 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
-        let Some((row, body, is_stale)) = self.inner.find(key).await? else { return Ok(None) };
+        let row = self.inner.seal.row(key);
+        let Some((body, is_stale)) = self.inner.engine.get(row).await? else { return Ok(None) };
         let decoded = self.inner.decode_payload(key, &body);
-        if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
+        if decoded.as_ref().is_err_and(StoreError::is_damage) {
             self.inner.note_damage(key).await;
         }
         let Some(payload) = decoded? else { return Ok(None) };
@@ -214,17 +207,12 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        for row in self.inner.seal.rows(key) {
-            if self.inner.engine.was_swept(row).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        self.inner.engine.was_swept(self.inner.seal.row(key)).await
     }
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
         let unknown = self.inner.unknown(keys, Lifetime::Usual, |key| *key).await;
-        let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
+        let rows: Vec<_> = unknown.into_iter().map(|key| self.inner.seal.row(key)).collect();
         if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
     }
 
@@ -242,19 +230,17 @@ impl<E: Engine> Store for EngineStore<E> {
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
         let Some((body, is_stale)) = self.inner.engine.summary(beginning).await? else { return Ok(None) };
+        let summary = self.inner.decode_value(Name::of_summary(beginning), &body);
+        if summary.as_ref().is_err_and(StoreError::is_damage) {
+            // While it is there, no process gets a claim to make it anew.
+            self.inner.engine.remove_summary(beginning, &body).await?;
+            return Ok(None);
+        }
         if is_stale {
             // The summary is returned even if its use cannot be noted.
             let _noted = self.inner.engine.touch_summaries(&[beginning]).await;
         }
-        self.inner.decode_value(Name::of_summary(beginning), &body).map(Some)
-    }
-
-    async fn remove_damaged_summary(&self, beginning: ChainKey) -> StoreResult<()> {
-        let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
-        if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
-            self.inner.engine.remove_summary(beginning, &body).await?;
-        }
-        Ok(())
+        summary.map(Some)
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
@@ -265,7 +251,7 @@ impl<E: Engine> Store for EngineStore<E> {
         let mut verified = Verified::default();
         let mut query = PageQuery::default();
         loop {
-            let listed = self.inner.list(&query, NAMED_AT_ONCE).await?;
+            let listed = self.inner.list(&query, VERIFIED_AT_ONCE).await?;
             let Some((row, last)) = listed.last() else { break };
             query.after = Some(Cursor { used: last.used, row: *row });
             let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
@@ -349,17 +335,7 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn stats(&self) -> StoreResult<Stats> {
-        // Totals that take long to count are not counted each time.
-        let mut last = self.inner.totals.lock().await;
-        let totals = match *last {
-            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
-            _ => {
-                let began = Instant::now();
-                let stats = Stats::of_totals(self.inner.engine.totals().await?);
-                *last.insert(Totals { stats, at: began, took: began.elapsed() })
-            }
-        };
-        Ok(self.inner.counts().stats(totals.stats))
+        Ok(self.inner.counts().stats(Stats::of_totals(self.inner.engine.totals().await?)))
     }
 
     fn counts(&self) -> Option<&Counts> {

@@ -32,7 +32,7 @@ pub enum EngineError {
     Version(i64),
     /// The rows were named under another secret.
     #[error(
-        "what the engine holds belongs to another secret than store.secret_env has; set that secret, name it in store.old_secrets_env to replace it, or take another store.namespace"
+        "what the engine holds belongs to another secret than store.secret_env has; set that secret, or take another store.namespace"
     )]
     OtherSecret,
     /// The engine keeps the secret, and `store.secret_env` gives one too.
@@ -119,16 +119,10 @@ pub enum OpenError {
     Random(#[source] std::io::Error),
 }
 
-/// Why a URL is not usable: the allowed form. The URL is not shown, because it may have a password.
+/// A URL that is not usable, and the allowed form. The URL is not shown, because it may have a password.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum UrlError {
-    /// It cannot be read.
-    #[error("the URL of the store is not valid; allowed: {0}")]
-    Invalid(&'static str),
-    /// It names no host.
-    #[error("the URL of the store names no host; allowed: {0}")]
-    NoHost(&'static str),
-}
+#[error("the URL of the store is not valid, or names no host; allowed: {0}")]
+pub struct UrlError(pub(super) &'static str);
 
 // === impl EngineError ===
 

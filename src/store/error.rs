@@ -2,13 +2,11 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use smart_default::SmartDefault;
-use tracing::field::display;
 
 use super::Stats;
 use super::codec::{Name, Unreadable};
@@ -34,27 +32,12 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// An operation of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
 pub enum Op {
-    /// Open the file.
-    #[strum(to_string = "be opened")]
-    Open,
-    /// Write payloads or summaries.
-    #[strum(to_string = "keep a payload")]
-    Put,
-    /// Read.
-    #[strum(to_string = "be read")]
-    Get,
-    /// Remove what has expired.
-    #[strum(to_string = "be swept")]
-    Sweep,
-    /// Shrink the file.
-    #[strum(to_string = "be compacted")]
-    Compact,
-    /// Copy the file.
-    #[strum(to_string = "be copied")]
-    Backup,
-    /// Close the file.
-    #[strum(to_string = "be closed")]
-    Close,
+    /// It changes what is stored.
+    #[strum(to_string = "written")]
+    Write,
+    /// It does not.
+    #[strum(to_string = "read")]
+    Read,
 }
 
 /// The kind of a store failure.
@@ -80,9 +63,6 @@ pub(super) enum Fault {
     /// A later version has stored something in a way that this one does not know.
     #[error("a later version of abridge has stored it in a way that this one does not know")]
     Later,
-    /// It was stored under another secret.
-    #[error("it was stored under another secret than store.secret_env has; name that one in store.old_secrets_env")]
-    Foreign,
     /// The store is not a file.
     #[error("it is a database: back it up by its own means, with the secret of `store.secret_env`")]
     NotAFile,
@@ -99,10 +79,15 @@ impl StoreError {
         Self { op, kind, source: Arc::new(source) }
     }
 
+    /// Whether one row is damaged.
+    pub(super) fn is_damage(&self) -> bool {
+        self.kind == StoreErrorKind::Damaged
+    }
+
     fn describe(&self) -> String {
         match self.kind {
             StoreErrorKind::Damaged => self.source.to_string(),
-            kind => format!("the store is {kind} and cannot {}", self.op),
+            kind => format!("the store is {kind} and cannot be {}", self.op),
         }
     }
 }
@@ -134,27 +119,26 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts and logs a failure, of a file with its cause: as an error once, until a write succeeds again.
-    pub(super) fn fails(&self, kind: StoreErrorKind, error: &dyn Display, file: Option<(&Path, &dyn Display)>) {
+    /// Counts and logs a failure: as an error once, until a write succeeds again.
+    pub(super) fn fails(&self, error: &StoreError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let (path, cause) = file.map(|(path, cause)| (display(path.display()), display(cause))).unzip();
+        let (kind, cause) = (<&str>::from(error.kind), &error.source);
         if self.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = <&str>::from(kind), %error, cause, "the store failed again");
+            tracing::debug!(kind, %error, %cause, "the store failed again");
         } else {
             tracing::error!(
-                path,
-                kind = <&str>::from(kind),
+                kind,
                 %error,
-                cause,
+                %cause,
                 "the store failed: requests go on without the edits that need it, until it works again"
             );
         }
     }
 
     /// Notes that something was written: the first write that succeeds ends a failure.
-    pub(super) fn works(&self, path: Option<&Path>) {
+    pub(super) fn works(&self) {
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
-            tracing::warn!(path = path.map(|path| display(path.display())), "the store works again");
+            tracing::warn!("the store works again");
         }
     }
 
@@ -171,10 +155,9 @@ impl Counts {
         match stored {
             Ok(payload) => Ok(Some(payload)),
             Err(Unreadable::Later) => Ok(None),
-            Err(Unreadable::Foreign) => Err(StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Foreign)),
             Err(Unreadable::Damaged) => {
                 self.damage(&name);
-                Err(StoreError::new(Op::Get, StoreErrorKind::Damaged, Fault::Damaged(name)))
+                Err(StoreError::new(Op::Read, StoreErrorKind::Damaged, Fault::Damaged(name)))
             }
         }
     }
@@ -190,7 +173,7 @@ impl Counts {
 
     /// A decoded value that is not a payload.
     pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Bytes> {
-        let later = || StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Later);
+        let later = || StoreError::new(Op::Read, StoreErrorKind::Corrupt, Fault::Later);
         Ok(self.payload(name, stored)?.ok_or_else(later)?.bytes())
     }
 }

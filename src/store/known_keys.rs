@@ -5,20 +5,19 @@
 //! are forgotten. A key that is used moves to the young generation, so it stays as long as it is used.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use super::Time;
-use crate::payload::{Lifetime, PayloadKey};
+use crate::payload::Lifetime;
 
 /// How many keys one generation of a store holds: seven of eight places of a table, which is doubled when it has more.
 pub(super) const PER_GENERATION: usize = 28_672;
 
 /// Stored keys, and when they were used.
-pub(super) struct KnownKeys {
-    young: HashMap<PayloadKey, Use>,
-    old: HashMap<PayloadKey, Use>,
-    // Uses of forgotten keys that are still to be written to the file.
-    forgotten: HashMap<PayloadKey, Time>,
+pub(super) struct KnownKeys<K> {
+    young: HashMap<K, Use>,
+    old: HashMap<K, Use>,
     generation_size: usize,
     // A use is written only if the one in the file is older than this.
     resolution: Duration,
@@ -36,15 +35,14 @@ struct Use {
 
 // === impl KnownKeys ===
 
-impl KnownKeys {
+impl<K: Copy + Eq + Hash> KnownKeys<K> {
     /// Creates an empty set of at most `2 * generation_size` keys.
     pub(super) fn new(generation_size: usize, resolution: Duration, known_for: Duration) -> Self {
-        let (young, old, forgotten) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { young, old, forgotten, generation_size, resolution, known_for }
+        Self { young: HashMap::new(), old: HashMap::new(), generation_size, resolution, known_for }
     }
 
     /// Notes a use; `false` if the key is not known to be stored with this lifetime or a longer one.
-    pub(super) fn touch(&mut self, key: PayloadKey, lifetime: Lifetime, now: Time) -> bool {
+    pub(super) fn touch(&mut self, key: K, lifetime: Lifetime, now: Time) -> bool {
         let known_for = self.known_for;
         let is_known = |of: Use| of.lifetime >= lifetime && now.since(of.written) < known_for;
         if let Some(known) = self.young.get_mut(&key) {
@@ -57,11 +55,16 @@ impl KnownKeys {
     }
 
     /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
-    pub(super) fn insert(&mut self, key: PayloadKey, lifetime: Lifetime, written: Time, now: Time) {
+    pub(super) fn insert(&mut self, key: K, lifetime: Lifetime, written: Time, now: Time) {
         let before = self.young.get(&key).copied().or(self.old.remove(&key));
         let lifetime = before.map_or(lifetime, |before| before.lifetime.max(lifetime));
-        self.forgotten.remove(&key);
         self.insert_use(key, Use { used: now.max(written), written, lifetime });
+    }
+
+    /// Notes a use of a key that may be stored. It is written, however recent the one in the file is.
+    pub(super) fn note(&mut self, key: K, now: Time) {
+        self.old.remove(&key);
+        self.insert_use(key, Use { used: now, written: Time::default(), lifetime: Lifetime::Usual });
     }
 
     /// Sets uses that are later than `now` to `now`, after the clock was set back.
@@ -69,16 +72,12 @@ impl KnownKeys {
         for known in self.young.values_mut().chain(self.old.values_mut()) {
             (known.used, known.written) = (known.used.min(now), known.written.min(now));
         }
-        for used in self.forgotten.values_mut() {
-            *used = now.min(*used);
-        }
     }
 
     /// Removes a key that is not stored any more.
-    pub(super) fn forget(&mut self, key: PayloadKey) {
+    pub(super) fn forget(&mut self, key: K) {
         self.young.remove(&key);
         self.old.remove(&key);
-        self.forgotten.remove(&key);
     }
 
     /// Removes all keys: the file may be different.
@@ -87,17 +86,16 @@ impl KnownKeys {
     }
 
     /// When the key was last used, if this process knows.
-    pub(super) fn last_use(&self, key: PayloadKey) -> Option<Time> {
-        let known = self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used);
-        known.or_else(|| self.forgotten.get(&key).copied())
+    pub(super) fn last_use(&self, key: K) -> Option<Time> {
+        self.young.get(&key).or_else(|| self.old.get(&key)).map(|known| known.used)
     }
 
     /// Returns the uses that are to be written to the file, and marks them as written.
-    pub(super) fn take_unwritten(&mut self) -> Vec<(PayloadKey, Time)> {
-        let mut uses: Vec<_> = self.forgotten.drain().collect();
+    pub(super) fn take_unwritten(&mut self) -> Vec<(K, Time)> {
+        let mut uses = Vec::new();
         let resolution = self.resolution;
         for (key, known) in self.young.iter_mut().chain(self.old.iter_mut()) {
-            if known.is_unwritten(resolution) {
+            if known.used > known.written && known.used.since(known.written) >= resolution {
                 known.written = known.used;
                 uses.push((*key, known.used));
             }
@@ -105,35 +103,26 @@ impl KnownKeys {
         uses
     }
 
-    fn insert_use(&mut self, key: PayloadKey, of: Use) {
+    fn insert_use(&mut self, key: K, of: Use) {
         if self.young.len() >= self.generation_size {
-            let forgotten = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
-            // Beyond this limit uses are lost and their payloads expire a little early; the payloads themselves are not
-            // lost.
-            let room = self.generation_size.saturating_sub(self.forgotten.len());
-            let unwritten = forgotten.into_iter().filter(|(_, known)| known.is_unwritten(self.resolution)).take(room);
-            self.forgotten.extend(unwritten.map(|(key, known)| (key, known.used)));
+            // Uses of forgotten keys that are not written are lost: their payloads expire a little early.
+            self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, of);
-    }
-}
-
-impl Use {
-    fn is_unwritten(self, resolution: Duration) -> bool {
-        self.used > self.written && self.used.since(self.written) >= resolution
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload::PayloadKey;
 
     fn key(n: u8) -> PayloadKey {
         PayloadKey::from_bytes([n; 16])
     }
 
     #[test]
-    fn unused_keys_are_forgotten_but_their_uses_are_written() {
+    fn unused_keys_are_forgotten() {
         let mut known = KnownKeys::new(2, Duration::from_secs(10), Duration::MAX);
         known.insert(key(1), Lifetime::Usual, Time(0), Time(50));
         for n in 2..=6 {
@@ -141,8 +130,7 @@ mod tests {
         }
         assert!(!known.touch(key(1), Lifetime::Usual, Time(60)));
         assert!(known.touch(key(6), Lifetime::Usual, Time(51)));
-        assert_eq!(known.last_use(key(1)), Some(Time(50)));
-        assert_eq!(known.take_unwritten(), [(key(1), Time(50))]);
+        assert_eq!(known.last_use(key(1)), None);
         assert_eq!(known.take_unwritten(), []);
     }
 

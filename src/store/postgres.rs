@@ -60,7 +60,7 @@ impl Engine for Postgres {
 
     async fn promise(&self) -> String {
         let read = |row: &Row| Ok((cell::<String>(row, 0)?, number(row, 1)?));
-        let asked = self.links.reads.call(|client| query(client, statement("promise", ""), &[], read)).await;
+        let asked = self.rows(Op::Read, "promise", &[], read).await;
         match asked.ok().and_then(|mut rows| rows.pop()) {
             Some((commit, _)) if commit == "off" => {
                 "synchronous_commit is off, so a crash of the engine may lose what it has just confirmed".to_owned()
@@ -81,7 +81,7 @@ impl Engine for Postgres {
         let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
         let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
         let read = |row: &Row| Ok((number(row, 0)?, cell::<bool>(row, 1)?));
-        let written = self.rows(Op::Put, "put", &parameters, read).await?;
+        let written = self.rows(Op::Write, "put", &parameters, read).await?;
         let new = written.into_iter().filter(|(_, is_new)| *is_new);
         Ok(new.fold((0, 0), |(n, all), (bytes, _)| (n + 1, all + bytes)))
     }
@@ -91,7 +91,7 @@ impl Engine for Postgres {
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
         let fresh = statement("fresh", &self.prefix);
         // That it can be asked for, on the connection for writes, says nothing about writes.
-        self.links.ask(Op::Put, |client| query(client, fresh, &parameters, payload)).await
+        self.links.ask(Op::Write, |client| query(client, fresh, &parameters, payload)).await
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
@@ -99,48 +99,45 @@ impl Engine for Postgres {
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
-        self.execute(Op::Put, "remove", &[blob(key.as_bytes()), blob(body)]).await.map(drop)
+        self.execute(Op::Write, "remove", &[blob(key.as_bytes()), blob(body)]).await.map(drop)
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        self.row(Op::Get, "was_swept", &[blob(key.as_bytes())], |row| cell(row, 0)).await
+        self.row(Op::Read, "was_swept", &[blob(key.as_bytes())], |row| cell(row, 0)).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
         let parameters = [int(self.now()), blobs(bytes_of(keys)), int(self.grain())];
-        self.execute(Op::Put, "touch", &parameters).await.map(drop)
+        self.execute(Op::Write, "touch", &parameters).await.map(drop)
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))], |row| Ok((payload(row)?, cell(row, 1)?))).await
+        self.rows(Op::Read, "bodies", &[blobs(bytes_of(keys))], |row| Ok((payload(row)?, cell(row, 1)?))).await
     }
 
     async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
         let [first, last] = keys;
         let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
-        self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))], info).await
+        self.rows(Op::Read, "list", &[int(used), key, first, last, int(count(most as u64))], info).await
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
-        self.execute(Op::Put, "put_inspected", &[int(self.now()), text(id), blob(body)]).await.map(drop)
+        self.execute(Op::Write, "put_inspected", &[int(self.now()), text(id), blob(body)]).await.map(drop)
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        Ok(self.rows(Op::Get, "inspected", &[text(id)], |row| cell(row, 0)).await?.pop())
+        Ok(self.rows(Op::Read, "inspected", &[text(id)], |row| cell(row, 0)).await?.pop())
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let (most, bytes) = (count(most as u64), count(self.terms.settings.max_inspected_bytes()));
         let parameters = [int(self.now()), int(most), int(bytes), int(self.terms.keep_for())];
-        self.execute(Op::Sweep, "trim_inspected", &parameters).await.map(drop)
+        self.execute(Op::Write, "trim_inspected", &parameters).await.map(drop)
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
-        Ok(self.execute(Op::Sweep, "take_turn", &[int(self.now()), text(name), int(seconds)]).await? > 0)
+        Ok(self.execute(Op::Write, "take_turn", &[int(self.now()), text(name), int(seconds)]).await? > 0)
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
@@ -151,46 +148,47 @@ impl Engine for Postgres {
                 ("sweep_unused", vec![int(self.now()), unused, int(BATCH), owner, int(count(bytes))])
             }
         };
-        self.row(Op::Sweep, name, &parameters, |row| Ok((number(row, 0)?, number(row, 1)?))).await
+        self.row(Op::Write, name, &parameters, |row| Ok((number(row, 0)?, number(row, 1)?))).await
     }
 
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
         let owner = |row: &Row| number(row, 1).map(|owner| u16::try_from(owner).unwrap_or_default());
-        self.rows(Op::Get, "owners", &[], |row| Ok((number(row, 0)?, owner(row)?))).await
+        self.rows(Op::Read, "owners", &[], |row| Ok((number(row, 0)?, owner(row)?))).await
     }
 
     async fn sweep_others(&self) -> StoreResult<u64> {
         let parameters = [int(self.now()), int(self.terms.keep_for())];
-        let gone = self.rows(Op::Sweep, "sweep_summaries", &parameters, |row| cell::<bool>(row, 0)).await?;
-        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await?;
+        let gone = self.rows(Op::Write, "sweep_summaries", &parameters, |row| cell::<bool>(row, 0)).await?;
+        self.execute(Op::Write, "sweep_notes", &[int(self.now())]).await?;
         Ok(gone.into_iter().map(u64::from).sum())
     }
 
     async fn crowd_others(&self) -> StoreResult<u64> {
         let most = int(count(self.terms.settings.max_summary_bytes()));
-        let n_gone = self.execute(Op::Sweep, "crowd_summaries", &[most]).await?;
+        let n_gone = self.execute(Op::Write, "crowd_summaries", &[most]).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
-        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
+        self.execute(Op::Write, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
         Ok(n_gone)
     }
 
     async fn full_above(&self) -> StoreResult<u64> {
-        let level = self.rows(Op::Get, "meta", &[text("full")], |row| number(row, 1)).await?;
+        let level = self.rows(Op::Read, "meta", &[text("full")], |row| number(row, 1)).await?;
         Ok(level.first().copied().unwrap_or_default())
     }
 
     async fn set_full_above(&self, level: u64) -> StoreResult<()> {
-        self.execute(Op::Sweep, "set_full", &[int(count(level))]).await.map(drop)
+        self.execute(Op::Write, "set_full", &[int(count(level))]).await.map(drop)
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
-        self.row(Op::Get, "totals", &[], |row| numbers(row, 0)).await
+        self.row(Op::Read, "totals", &[], |row| numbers(row, 0)).await
     }
 
     async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
         loop {
-            if self.execute(Op::Put, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0 {
+            if self.execute(Op::Write, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0
+            {
                 return Ok(None);
             }
             // It is not there if it was swept meanwhile.
@@ -205,34 +203,34 @@ impl Engine for Postgres {
     }
 
     async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
-        self.execute(Op::Put, "remove_summary", &[blob(beginning.as_bytes()), blob(body)]).await.map(drop)
+        self.execute(Op::Write, "remove_summary", &[blob(beginning.as_bytes()), blob(body)]).await.map(drop)
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        self.rows(Op::Get, "summaries", &[], |row| key(row, 0).map(ChainKey::from_bytes)).await
+        self.rows(Op::Read, "summaries", &[], |row| key(row, 0).map(ChainKey::from_bytes)).await
     }
 
     async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
         let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
         let parameters = [int(self.now()), blobs(keys), int(self.grain())];
-        self.execute(Op::Put, "touch_summaries", &parameters).await.map(drop)
+        self.execute(Op::Write, "touch_summaries", &parameters).await.map(drop)
     }
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
         let seen = |row: &Row| Ok(Seen { beginning: ChainKey::from_bytes(key(row, 0)?), state: state(row, 1)? });
-        self.rows(Op::Get, "look", &parameters, seen).await
+        self.rows(Op::Read, "look", &parameters, seen).await
     }
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
         let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
         let lease = count(lease.as_secs());
         let parameters = [int(self.now()), blob(beginning), blob(root), int(token), int(lease)];
-        if self.execute(Op::Put, "claim", &parameters).await? > 0 {
+        if self.execute(Op::Write, "claim", &parameters).await? > 0 {
             return Ok(None);
         }
         // The claim has failed: is the beginning summarised, or claimed by another process?
-        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)], |row| state(row, 0)).await?;
+        let found = self.rows(Op::Read, "claimed", &[int(self.now()), blob(beginning)], |row| state(row, 0)).await?;
         // It is gone if it was swept meanwhile.
         Ok(Some(found.first().copied().unwrap_or(SeenState::UnderWay(Duration::ZERO))))
     }
@@ -241,13 +239,13 @@ impl Engine for Postgres {
         let pause = count(not_before.unwrap_or_default().as_secs());
         let beginning = blob(place.beginning.as_bytes());
         let parameters = [int(self.now()), beginning, int(claimant.token), int(pause)];
-        self.execute(Op::Put, "release", &parameters).await.map(drop)
+        self.execute(Op::Write, "release", &parameters).await.map(drop)
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let (kind, value, keep) = (<&str>::from(kind), &*value, count(keep.as_secs()));
         let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
-        self.execute(Op::Put, "note", &parameters).await.map(drop)
+        self.execute(Op::Write, "note", &parameters).await.map(drop)
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -257,7 +255,7 @@ impl Engine for Postgres {
             let name = [cell::<Vec<u8>>(row, 1)?, cell::<String>(row, 0)?.into_bytes()].concat();
             Ok((name, cell(row, 2)?))
         };
-        self.rows(Op::Get, "notes", &parameters, note).await
+        self.rows(Op::Read, "notes", &parameters, note).await
     }
 }
 

@@ -7,7 +7,6 @@
 //! While the disk is full or broken, operations fail. The file is reopened automatically, because redb refuses
 //! everything after a failed write until it is reopened.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +24,14 @@ use super::codec::{LARGE, Name, SUMMARY};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store,
-    StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    Clock, Counts, NamedPayloads, Note, NoteGroup, Op, Page, PageQuery, Settings, Stats, Store, StoreError,
+    StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, run_blocking_from, yield_thread};
 
 mod file;
-mod holder;
 mod others;
 mod salvage;
 mod tables;
@@ -76,9 +74,7 @@ struct Shared {
     clock: Clock,
     // Locked for writing only while the file is compacted or reopened; `None` while it cannot be opened.
     database: RwLock<Option<Database>>,
-    known: Mutex<KnownKeys>,
-    // Uses of summaries that the next sweep writes to the file.
-    summaries_used: Mutex<HashMap<ChainKey, Time>>,
+    known: Mutex<KnownKeys<Name>>,
     counts: Counts,
     // Says that a file was set aside.
     notice: Held<Option<String>>,
@@ -133,7 +129,7 @@ impl RedbStore {
 
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let (db, secret) = file::open(path, &options.opener, None)?;
-        holder::write(path);
+        file::write_holder(path);
         let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
@@ -142,7 +138,6 @@ impl RedbStore {
             clock,
             database: RwLock::new(Some(db)),
             known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution, Duration::MAX)),
-            summaries_used: Mutex::default(),
             counts: Counts::default(),
             notice: Held::default(),
         });
@@ -192,13 +187,13 @@ impl RedbStore {
                     drop(place);
                     found
                 };
-                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Get)))
+                run_blocking(read).await.unwrap_or_else(|_| Err(closed(Op::Read)))
             }
         };
         match try_once().await {
             Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
                 // This reopens the file if need be.
-                self.run(Op::Get, |writer| writer.attempt(Op::Get, |db, _| tables::count_tombstones(db))).await?;
+                self.run(Op::Read, |writer| writer.attempt(Op::Read, |db, _| tables::count_tombstones(db))).await?;
                 try_once().await
             }
             other => other,
@@ -217,7 +212,7 @@ impl Store for RedbStore {
         }
         let began = Instant::now();
         let payloads = encode_all(missing, lifetime).await?;
-        let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
+        let kept = self.submit(Op::Write, |reply| Job::Put { payloads, reply }).await;
         self.shared.counts.waits.observe(began.elapsed().as_secs_f64());
         kept
     }
@@ -227,7 +222,7 @@ impl Store for RedbStore {
         let payload = self.shared.counts.payload(Name::of_payload(key), stored);
         if payload.is_err() {
             // The next put writes it anew.
-            self.shared.known.lock().await.forget(key);
+            self.shared.known.lock().await.forget(Name::of_payload(key));
         }
         let Some(payload) = payload? else { return Ok(None) };
         self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
@@ -245,25 +240,29 @@ impl Store for RedbStore {
         if unknown.is_empty() {
             return Ok(());
         }
-        self.run(Op::Put, move |writer| writer.touch(&unknown)).await
+        self.run(Op::Write, move |writer| writer.touch(&unknown)).await
     }
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
         let new = encode(Name::of_summary(beginning), summary).await?;
-        let offer = move |writer: &mut Writer, reply: Reply<Option<Bytes>>| {
-            send_reply(reply, writer.offer_summary(&new));
+        let offer = move |writer: &mut Writer| {
+            let offered = writer.offer_summary(&new);
             writer.sweep_if_crowded();
+            offered
         };
-        self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
+        self.run(Op::Write, offer).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        let Some(stored) = self.read(move |db| tables::get(db, Name::of_summary(beginning))).await? else {
+        let name = Name::of_summary(beginning);
+        let Some(stored) = self.read(move |db| tables::get(db, name)).await? else { return Ok(None) };
+        let summary = self.shared.counts.value(name, stored);
+        // The next offer replaces a damaged one.
+        if summary.as_ref().is_err_and(StoreError::is_damage) {
             return Ok(None);
-        };
-        let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
+        }
         self.touch_summaries(vec![beginning]).await?;
-        Ok(Some(summary))
+        summary.map(Some)
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
@@ -272,20 +271,17 @@ impl Store for RedbStore {
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
-        let mut used = self.shared.summaries_used.lock().await;
+        let mut known = self.shared.known.lock().await;
         let now = self.shared.clock.now();
         for beginning in beginnings {
-            // Beyond this limit, summaries expire a little early.
-            if used.len() < MAX_SUMMARIES || used.contains_key(&beginning) {
-                used.insert(beginning, now);
-            }
+            known.note(Name::of_summary(beginning), now);
         }
         Ok(())
     }
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
         let new = encode(Name::of_inspected(&id), seen).await?;
-        self.run(Op::Put, move |writer| writer.put_inspected(&new, &id, most)).await
+        self.run(Op::Write, move |writer| writer.put_inspected(&new, &id, most)).await
     }
 
     async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
@@ -294,12 +290,12 @@ impl Store for RedbStore {
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
-        self.run(Op::Sweep, move |writer| writer.trim_inspected(most)).await
+        self.run(Op::Write, move |writer| writer.trim_inspected(most)).await
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let new = encode(Name::of_note(kind, key), value).await?;
-        self.run(Op::Put, move |writer| writer.note(&new, &kind.name_of(key), keep)).await
+        self.run(Op::Write, move |writer| writer.note(&new, &kind.name_of(key), keep)).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
@@ -313,15 +309,15 @@ impl Store for RedbStore {
     }
 
     async fn sweep(&self) -> StoreResult<SweepResult> {
-        self.run(Op::Sweep, Writer::sweep_now).await
+        self.run(Op::Write, Writer::sweep_now).await
     }
 
     async fn maintain(&self) -> StoreResult<()> {
-        self.run(Op::Sweep, Writer::maintain).await
+        self.run(Op::Write, Writer::maintain).await
     }
 
     async fn compact(&self) -> StoreResult<()> {
-        self.run(Op::Compact, Writer::compact).await
+        self.run(Op::Write, Writer::compact).await
     }
 
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
@@ -358,10 +354,10 @@ impl Store for RedbStore {
         let copy = move || {
             let _turn = turn;
             let database = shared.database.blocking_read();
-            let db = database.as_ref().ok_or_else(|| closed(Op::Backup))?;
-            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Backup, error))
+            let db = database.as_ref().ok_or_else(|| closed(Op::Read))?;
+            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Read, error))
         };
-        run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
+        run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Read)))
     }
 
     async fn verify(&self) -> StoreResult<Verified> {
@@ -379,8 +375,8 @@ impl Store for RedbStore {
 
     async fn close(&self) -> StoreResult<()> {
         let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
-        let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
-        run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
+        let closed_well = self.submit(Op::Write, |reply| Job::Close { reply }).await;
+        run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Write))?.map_err(|_| closed(Op::Write))?;
         closed_well
     }
 }
@@ -392,17 +388,17 @@ impl Shared {
     async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
         let mut known = self.known.lock().await;
         let now = self.clock.now();
-        all.retain(|one| !known.touch(key(one), lifetime, now));
+        all.retain(|one| !known.touch(Name::of_payload(key(one)), lifetime, now));
         all
     }
 
     /// Reads from the database. Blocks.
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> StoreResult<T> {
         let database = self.database.blocking_read();
-        let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
+        let db = database.as_ref().ok_or_else(|| closed(Op::Read))?;
         unwound(|| read(db)).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            failed(Op::Get, error)
+            failed(Op::Read, error)
         })
     }
 
@@ -417,13 +413,13 @@ async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<
     let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let new = move |(key, payload)| NewValue::new(Name::of_payload(key), &payload, lifetime);
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
-    run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Write))
 }
 
 async fn encode(name: Name, bytes: Bytes) -> StoreResult<NewValue> {
     let n_bytes = bytes.len();
     let encode = move || NewValue::new(name, &bytes.into(), Lifetime::Usual);
-    run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, n_bytes, encode).await.map_err(|_| closed(Op::Write))
 }
 
 fn failed(op: Op, error: Error) -> StoreError {

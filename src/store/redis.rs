@@ -73,9 +73,6 @@ impl Engine for Redis {
     }
 
     async fn promise(&self) -> String {
-        if self.links.reads.open().is_err() {
-            return UNKNOWN.to_owned();
-        }
         let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
         let crash = asking.await.unwrap_or(UNKNOWN);
         let failover = match self.terms.settings.replicas_acknowledge {
@@ -97,7 +94,7 @@ impl Engine for Redis {
             step.add(i64::from(row.owner));
             step.add(row.body.as_slice());
         });
-        Ok(sums(self.all(Op::Put, &steps).await?))
+        Ok(sums(self.all(Op::Write, &steps).await?))
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
@@ -107,32 +104,32 @@ impl Engine for Redis {
             step.add(key.as_bytes());
         });
         // That it can be asked for, on the connection for writes, says nothing about writes.
-        let asked = self.links.ask(Op::Put, |client| self.run(client, &steps, self.confirmation));
+        let asked = self.links.ask(Op::Write, |client| self.run(client, &steps, self.confirmation));
         let fresh: Vec<Vec<_>> = asked.await?;
         Ok(fresh.into_iter().flatten().map(PayloadKey::from_bytes).collect())
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        Ok(body(self.one(Op::Get, self.get_step(key)).await?))
+        Ok(body(self.one(Op::Read, self.get_step(key)).await?))
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
-        self.one(Op::Put, step_of(key.as_bytes(), "remove").with(body)).await
+        self.one(Op::Write, step_of(key.as_bytes(), "remove").with(body)).await
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        self.one(Op::Get, step_of(key.as_bytes(), "was_swept")).await
+        self.one(Op::Read, step_of(key.as_bytes(), "was_swept")).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
         let keys = keys.iter().map(|key| (key, key.as_bytes()));
         let steps = by_bucket("touch", self.terms.half_grain(), keys, Step::add);
-        self.all::<()>(Op::Put, &steps).await.map(drop)
+        self.all::<()>(Op::Write, &steps).await.map(drop)
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
-        let found = keys.iter().zip(self.all::<BodyAndMark>(Op::Get, &steps).await?);
+        let found = keys.iter().zip(self.all::<BodyAndMark>(Op::Read, &steps).await?);
         Ok(found.filter_map(|(key, found)| Some((*key, body(found)?.0))).collect())
     }
 
@@ -145,7 +142,7 @@ impl Engine for Redis {
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
         let steps: Vec<_> = (bucket(first.as_bytes())..=bucket(last.as_bytes())).map(step).collect();
-        let found: Vec<Vec<_>> = self.all(Op::Get, &steps).await?;
+        let found: Vec<Vec<_>> = self.all(Op::Read, &steps).await?;
         let mut found: Vec<_> = self.whole(found.into_iter().flatten().map(info).collect())?;
         found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
         found.truncate(most);
@@ -153,21 +150,21 @@ impl Engine for Redis {
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
-        self.one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await
+        self.one(Op::Write, Step::of_fleet("put_inspected").with(id).with(body)).await
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        self.one(Op::Get, Step::of_fleet("inspected").with(id)).await
+        self.one(Op::Read, Step::of_fleet("inspected").with(id)).await
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let bytes = count(self.terms.settings.max_inspected_bytes());
         let step = Step::of_fleet("trim_inspected").with(count(most as u64)).with(bytes).with(self.terms.keep_for());
-        self.one(Op::Sweep, step).await
+        self.one(Op::Write, step).await
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
-        self.one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await
+        self.one(Op::Write, Step::of_fleet("turn").with(name).with(seconds)).await
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
@@ -187,7 +184,7 @@ impl Engine for Redis {
         steps.rotate_left(usize::from(bytes.to_le_bytes()[0]));
         let mut gone = (0, 0);
         for some in steps.chunks(at_once) {
-            let (n, freed) = sums(self.all(Op::Sweep, some).await?);
+            let (n, freed) = sums(self.all(Op::Write, some).await?);
             gone = (gone.0 + n, gone.1 + freed);
             if gone.1 >= bytes {
                 break;
@@ -199,7 +196,7 @@ impl Engine for Redis {
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
         let mut owners = BTreeMap::new();
         let of_buckets: Vec<Vec<(u16, u64)>> =
-            self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "owners"))).await?;
+            self.all(Op::Read, &each_bucket(|bucket| Step::new(bucket, "owners"))).await?;
         for (owner, bytes) in of_buckets.into_iter().flatten() {
             *owners.entry(owner).or_default() += bytes;
         }
@@ -210,7 +207,7 @@ impl Engine for Redis {
         let n_removed = self.remove_summaries("sweep_summaries", self.terms.keep_for()).await?;
         for group in NoteGroup::ALL {
             let sweep = Step::of_fleet("notes").with(<&str>::from(group)).with("sweep");
-            self.one::<redis::Value>(Op::Sweep, sweep).await?;
+            self.one::<redis::Value>(Op::Write, sweep).await?;
         }
         Ok(n_removed)
     }
@@ -224,17 +221,17 @@ impl Engine for Redis {
         let n_removed = if over > 0 { self.remove_summaries("crowd_summaries", level).await? } else { 0 };
         let (most, age) = (count(TOMBSTONES.0 / BUCKETS as u64), count(TOMBSTONES.1.as_secs()));
         let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
-        self.all::<()>(Op::Sweep, &steps).await?;
+        self.all::<()>(Op::Write, &steps).await?;
         Ok(n_removed)
     }
 
     async fn full_above(&self) -> StoreResult<u64> {
-        let level: Option<u64> = self.one(Op::Get, Step::of_fleet("meta").with("full")).await?;
+        let level: Option<u64> = self.one(Op::Read, Step::of_fleet("meta").with("full")).await?;
         Ok(level.unwrap_or_default())
     }
 
     async fn set_full_above(&self, level: u64) -> StoreResult<()> {
-        self.one(Op::Sweep, Step::of_fleet("set_meta").with("full").with(count(level))).await
+        self.one(Op::Write, Step::of_fleet("set_meta").with("full").with(count(level))).await
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
@@ -247,23 +244,23 @@ impl Engine for Redis {
 
     async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         self.point(place).await?;
-        self.one(Op::Put, at(place, "offer").with(body)).await
+        self.one(Op::Write, at(place, "offer").with(body)).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
         let (body, is_stale): BodyAndMark =
-            self.one(Op::Get, self.with_grain("summary", Place { root, beginning })).await?;
+            self.one(Op::Read, self.with_grain("summary", Place { root, beginning })).await?;
         Ok(body.map(|body| (body, is_stale)))
     }
 
     async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(()) };
-        self.one(Op::Put, at(Place { root, beginning }, "remove_summary").with(body)).await
+        self.one(Op::Write, at(Place { root, beginning }, "remove_summary").with(body)).await
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        let found: Vec<Vec<_>> = self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
+        let found: Vec<Vec<_>> = self.all(Op::Read, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
         Ok(found.into_iter().flatten().map(ChainKey::from_bytes).collect())
     }
 
@@ -273,12 +270,12 @@ impl Engine for Redis {
             let root = self.root_of(*beginning).await?;
             steps.extend(root.map(|root| self.with_grain("touch_summary", Place { root, beginning: *beginning })));
         }
-        self.all::<()>(Op::Put, &steps).await.map(drop)
+        self.all::<()>(Op::Write, &steps).await.map(drop)
     }
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let look = step_of(root.as_bytes(), "look").with(count(MAX_SEEN as u64));
-        let found: Vec<([u8; 16], String, u64)> = self.one(Op::Get, look).await?;
+        let found: Vec<([u8; 16], String, u64)> = self.one(Op::Read, look).await?;
         let seen = |(beginning, text, left): (_, String, _)| Seen {
             beginning: ChainKey::from_bytes(beginning),
             state: state(&text, left),
@@ -288,7 +285,7 @@ impl Engine for Redis {
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
         let step = at(place, "claim").with(token).with(count(lease.as_secs()));
-        let (text, left): (String, _) = self.one(Op::Put, step).await?;
+        let (text, left): (String, _) = self.one(Op::Write, step).await?;
         let claimed = (text != "yours").then(|| state(&text, left));
         if claimed == Some(SeenState::Stored) {
             // Whoever looks for it by its beginning is to find it.
@@ -299,17 +296,17 @@ impl Engine for Redis {
 
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         let pause = count(not_before.unwrap_or_default().as_secs());
-        self.one(Op::Put, at(place, "release").with(claimant.token).with(pause)).await
+        self.one(Op::Write, at(place, "release").with(claimant.token).with(pause)).await
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let step = Step::of_fleet("note").with(kind.name_of(key).as_slice()).with(&*value).with(count(keep.as_secs()));
-        self.one(Op::Put, step.with(<&str>::from(kind.group()))).await
+        self.one(Op::Write, step.with(<&str>::from(kind.group()))).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut notes: Vec<(u64, Vec<u8>, Vec<u8>)> =
-            self.one(Op::Get, Step::of_fleet("notes").with(<&str>::from(group))).await?;
+            self.one(Op::Read, Step::of_fleet("notes").with(<&str>::from(group))).await?;
         notes.sort_unstable_by(|(written, name, _), other| other.0.cmp(written).then_with(|| name.cmp(&other.1)));
         Ok(notes.into_iter().take(group.most()).map(|(_, name, value)| (name, value)).collect())
     }
@@ -318,12 +315,12 @@ impl Engine for Redis {
 impl Redis {
     /// Notes where the summary of a beginning is.
     async fn point(&self, Place { root, beginning }: Place) -> StoreResult<()> {
-        self.one(Op::Put, step_of(beginning.as_bytes(), "point").with(root.as_bytes())).await
+        self.one(Op::Write, step_of(beginning.as_bytes(), "point").with(root.as_bytes())).await
     }
 
     /// The conversation of a beginning.
     async fn root_of(&self, beginning: ChainKey) -> StoreResult<Option<ChainKey>> {
-        let root: Option<Vec<u8>> = self.one(Op::Get, step_of(beginning.as_bytes(), "root")).await?;
+        let root: Option<Vec<u8>> = self.one(Op::Read, step_of(beginning.as_bytes(), "root")).await?;
         // One that is damaged is written anew with the summary.
         Ok(root.and_then(|root| root.try_into().ok()).map(ChainKey::from_bytes))
     }
@@ -335,16 +332,16 @@ impl Redis {
 
     /// The totals of each bucket.
     async fn totals_of_buckets(&self) -> StoreResult<Vec<[u64; 8]>> {
-        self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "totals"))).await
+        self.all(Op::Read, &each_bucket(|bucket| Step::new(bucket, "totals"))).await
     }
 
     /// Removes summaries of each bucket in a step that takes this number; how many.
     async fn remove_summaries(&self, step: &'static str, number: i64) -> StoreResult<u64> {
         let steps = each_bucket(|bucket| Step::new(bucket, step).with(number));
-        let removed: Vec<(u64, Vec<[u8; 16]>)> = self.all(Op::Sweep, &steps).await?;
+        let removed: Vec<(u64, Vec<[u8; 16]>)> = self.all(Op::Write, &steps).await?;
         let beginnings = removed.iter().flat_map(|(_, beginnings)| beginnings);
         let pointers: Vec<_> = beginnings.map(|beginning| step_of(beginning, "unpoint")).collect();
-        self.all::<()>(Op::Sweep, &pointers).await?;
+        self.all::<()>(Op::Write, &pointers).await?;
         Ok(removed.iter().map(|(n, _)| n).sum())
     }
 

@@ -10,8 +10,6 @@ use crate::metrics::scrape;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, request};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// How a frame of a payload begins.
 const PAYLOAD: &[u8] = b"\xABabrp";
 
@@ -217,7 +215,7 @@ async fn a_process_that_finds_the_store_in_use_says_who_has_it_even_after_a_kill
         let first = Setup::before(&upstream).with(&line).start().await;
         let failed = Setup::before(&upstream).with(&line).fail().await;
         assert_eq!(failed.status.code(), Some(69));
-        let holder = format!("in use by another abridge (process {}, version {VERSION}, for ", first.pid());
+        let holder = format!("in use by another abridge (process {})", first.pid());
         assert!(failed.stderr.contains(&holder), "{holder}: {}", failed.stderr);
         first.signal(end);
         first.exit().await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use brotli_decompressor::reader::{Allocator, StandardAlloc};
 use brotli_decompressor::writer::DecompressorWriterCustomAlloc;
 use bytes::Bytes;
-use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use flate2::write::{MultiGzDecoder, ZlibDecoder};
 
 use super::{BROTLI_BUFFER, BrotliWindow, Budget, ContentCoding, Lease, memory};
 use crate::held::Held;
@@ -76,12 +76,9 @@ impl StreamDecoder {
             return Err(ErrorKind::OutOfMemory.into());
         }
         let plain = self.plain.clone();
-        // Some servers send a raw stream; one of zlib has a header.
-        let is_zlib = piece.first().is_some_and(|first| first & 0xf == 8);
         Ok(match self.coding {
             ContentCoding::Gzip => Box::new(MultiGzDecoder::new(plain)),
-            ContentCoding::Deflate if is_zlib => Box::new(ZlibDecoder::new(plain)),
-            ContentCoding::Deflate => Box::new(DeflateDecoder::new(plain)),
+            ContentCoding::Deflate => Box::new(ZlibDecoder::new(plain)),
             ContentCoding::Brotli => {
                 let memory = StandardAlloc::default;
                 let buffer = memory().alloc_cell(BROTLI_BUFFER);
@@ -115,7 +112,7 @@ impl Write for Plain {
 #[cfg(test)]
 mod tests {
     use flate2::Compression;
-    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use flate2::write::{GzEncoder, ZlibEncoder};
 
     use super::*;
 
@@ -138,7 +135,6 @@ mod tests {
         let level = Compression::default();
         let gzip = encoded(GzEncoder::new(Vec::new(), level), |of| of.get_ref().len(), |of| of.finish().unwrap());
         let zlib = encoded(ZlibEncoder::new(Vec::new(), level), |of| of.get_ref().len(), |of| of.finish().unwrap());
-        let raw = encoded(DeflateEncoder::new(Vec::new(), level), |of| of.get_ref().len(), |of| of.finish().unwrap());
         let zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
         let zstd = encoded(zstd, |of| of.get_ref().len(), |of| of.finish().unwrap());
         // As Google's encoder writes it: a block that is stored as it is, and one that refers to it.
@@ -148,7 +144,6 @@ mod tests {
         vec![
             with(ContentCoding::Gzip, gzip),
             with(ContentCoding::Deflate, zlib),
-            with(ContentCoding::Deflate, raw),
             with(ContentCoding::Zstd, zstd),
             with(ContentCoding::Brotli, (brotli, EVENT.len() + 3)),
         ]

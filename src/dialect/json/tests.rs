@@ -136,21 +136,3 @@ proptest! {
         prop_assert!(agree(&quoted), "{:?}", quoted);
     }
 }
-
-#[test]
-fn the_next_quote_is_found_wherever_it_is() {
-    // With the neighbours of a quote around it, and high bits, which a sloppy word trick confuses.
-    let noise = [b'!', b'#', 0xa2, 0xff, 0x00, b'x'];
-    for length in 0..200 {
-        let text: Vec<u8> = (0..length).map(|n| noise[n % noise.len()]).collect();
-        assert_eq!(next_byte::<b'"'>(&text), None);
-        for at in 0..length {
-            let mut text = text.clone();
-            text[at] = b'"';
-            if let Some(last) = text.last_mut() {
-                *last = b'"';
-            }
-            assert_eq!(next_byte::<b'"'>(&text), Some(at), "in {length} bytes");
-        }
-    }
-}

@@ -73,7 +73,7 @@ impl Summaries {
         fact: Bytes,
     ) -> Result<Option<Bytes>, PersistError> {
         let settling = |store: Arc<dyn Store>| async move {
-            Ok(match store.whole_summary(place.beginning).await? {
+            Ok(match store.summary(place.beginning).await? {
                 Some(stored) => stored,
                 None => store.offer_summary(place, fact.clone()).await?.unwrap_or(fact),
             })

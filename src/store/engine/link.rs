@@ -177,8 +177,8 @@ impl<C: Connect> Links<C> {
         call: impl FnOnce(Arc<C::Client>) -> F,
     ) -> StoreResult<T> {
         let done = self.ask(op, call).await?;
-        if op != Op::Get {
-            self.counts.works(None);
+        if op != Op::Read {
+            self.counts.works();
         }
         Ok(done)
     }
@@ -189,19 +189,14 @@ impl<C: Connect> Links<C> {
         op: Op,
         call: impl FnOnce(Arc<C::Client>) -> F,
     ) -> StoreResult<T> {
-        let link = if op == Op::Get && self.reads.open().is_ok() { &self.reads } else { &self.writes };
+        let link = if op == Op::Read && self.reads.open().is_ok() { &self.reads } else { &self.writes };
         link.call(call).await.map_err(|error| self.fails(op, error))
     }
 
-    /// Counts and logs a failure.
+    /// Counts and logs a failure, such as an answer that could not be read.
     pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
-        let kind = error.kind();
-        self.counts.fails(kind, &error, None);
-        StoreError::new(op, kind, error)
-    }
-
-    /// Counts and logs that an answer could not be read.
-    pub(in crate::store) fn damaged(&self) -> StoreError {
-        self.fails(Op::Get, EngineError::Damaged)
+        let error = StoreError::new(op, error.kind(), error);
+        self.counts.fails(&error);
+        error
     }
 }

@@ -1,6 +1,6 @@
 //! Removes what is not to be kept: by age once a minute, by size every ten minutes, by one process at a time.
 
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 
 use super::{Engine, Inner, Stale};
 use crate::store::shares::{fair_level, note_full};
@@ -9,9 +9,6 @@ use crate::store::{Stats, StoreResult, SweepResult};
 /// The names of turns, and how many seconds one takes.
 const BY_AGE: (&str, i64) = ("sweep", 50);
 const BY_SIZE: (&str, i64) = ("size", 600);
-
-/// Callers who have stored equally much make room in turns, each for this part of what is over.
-const STEPS: u64 = 16;
 
 impl<E: Engine> Inner<E> {
     /// Sweeps if it is this process's turn, and learns whether the store is full, and by whom.
@@ -51,19 +48,16 @@ impl<E: Engine> Inner<E> {
         swept.summaries += self.engine.crowd_others().await?;
         let all = Stats::of_totals(self.engine.totals().await?).file_bytes;
         let mut over = all.saturating_sub(self.terms.settings.max_bytes.0);
-        let mut owners = BinaryHeap::from(if over > 0 { self.engine.owners().await? } else { Vec::new() });
+        let owners = if over > 0 { self.engine.owners().await? } else { Vec::new() };
         let level = fair_level(owners.iter().map(|(has, _)| *has), over);
-        while over > 0
-            && let Some((has, owner)) = owners.pop().filter(|(has, _)| *has > level)
-        {
-            let next = owners.peek().map_or(level, |(next, _)| level.max(*next));
-            let wanted = has.saturating_sub(next).max(over / STEPS).clamp(1, over);
-            let (n, bytes) = self.engine.sweep(Stale::Unused { owner, bytes: wanted }).await?;
-            swept.crowded_out += n;
-            swept.stored_bytes += bytes;
-            over = over.saturating_sub(bytes);
-            if n > 0 {
-                owners.push((has.saturating_sub(bytes), owner));
+        for (has, owner) in owners {
+            let mut excess = has.saturating_sub(level);
+            while excess.min(over) > 0 {
+                let (n, bytes) = self.engine.sweep(Stale::Unused { owner, bytes: excess.min(over) }).await?;
+                swept.crowded_out += n;
+                swept.stored_bytes += bytes;
+                over = over.saturating_sub(bytes);
+                excess = if n > 0 { excess.saturating_sub(bytes) } else { 0 };
             }
         }
         self.engine.set_full_above(if over > 0 { level.max(1) } else { 0 }).await?;

@@ -41,8 +41,8 @@ const MAX_STATEMENTS: usize = 2;
 /// Hands rows to the writer, and waits until they are durable.
 pub(super) async fn submit(jobs: &mpsc::Sender<Job>, rows: Vec<NewRow>) -> StoreResult<()> {
     let (reply, outcome) = oneshot::channel();
-    jobs.send(Job { rows, reply }).await.map_err(|_| closed(Op::Put))?;
-    outcome.await.map_err(|_| closed(Op::Put))?
+    jobs.send(Job { rows, reply }).await.map_err(|_| closed(Op::Write))?;
+    outcome.await.map_err(|_| closed(Op::Write))?
 }
 
 /// Writes until the store is dropped: what has come together, with one statement.

@@ -80,13 +80,16 @@ impl Postgres {
         parameters: &[Parameter<'_>],
         read: impl Fn(&Row) -> EngineResult<T>,
     ) -> StoreResult<T> {
-        self.rows(op, name, parameters, read).await?.pop().ok_or_else(|| self.links.damaged())
+        self.rows(op, name, parameters, read)
+            .await?
+            .pop()
+            .ok_or_else(|| self.links.fails(Op::Read, EngineError::Damaged))
     }
 
     /// Reads a body, if there is one, and whether its use is to be written.
     pub(super) async fn body_and_mark(&self, statement: &str, key: &[u8; 16]) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let parameters = [int(self.now()), blob(key), int(self.grain())];
-        Ok(self.rows(Op::Get, statement, &parameters, |row| Ok((cell(row, 0)?, cell(row, 1)?))).await?.pop())
+        Ok(self.rows(Op::Read, statement, &parameters, |row| Ok((cell(row, 0)?, cell(row, 1)?))).await?.pop())
     }
 
     /// Writes, and returns how many rows were changed.
@@ -189,7 +192,7 @@ mod tests {
             let n = statements(name, "mine_").len();
             assert_eq!(n, if *name == "create" { 14 } else { 1 }, "{name}");
         }
-        assert_eq!(STATEMENTS.len(), 40);
+        assert_eq!(STATEMENTS.len(), 39);
         assert_eq!(
             statement("store_plain", "mine_"),
             "ALTER TABLE mine_payloads ALTER COLUMN body SET STORAGE EXTERNAL"

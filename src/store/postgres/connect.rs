@@ -98,22 +98,15 @@ impl Meta for Tables<'_> {
         self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
         Ok(())
     }
-
-    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
-        let replace = statement("replace_meta", self.prefix);
-        let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
-        self.client.execute_typed(&replace, parameters).await?;
-        Ok(())
-    }
 }
 
 // === hosts ===
 
 /// The hosts of a URL, each with its own settings: one that hangs does not hide the next.
 pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlError> {
-    let all: Config = url.parse().map_err(|_| UrlError::Invalid(URL))?;
+    let all: Config = url.parse().map_err(|_| UrlError(URL))?;
     if all.get_hosts().is_empty() {
-        return Err(UrlError::NoHost(URL));
+        return Err(UrlError(URL));
     }
     let ports = all.get_ports();
     let one = |(n, host): (usize, &Host)| {
@@ -212,10 +205,8 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_refused_without_being_shown() {
-        for (url, error) in [("https://me:secret@db", UrlError::Invalid(URL)), ("postgres:///x", UrlError::NoHost(URL))]
-        {
+        for url in ["https://me:secret@db", "postgres:///x"] {
             let refused = super::hosts(url, Duration::from_secs(2)).unwrap_err();
-            assert_eq!(refused, error);
             assert!(!refused.to_string().contains("secret"));
         }
     }

@@ -1,25 +1,23 @@
 //! The file: it is opened with its permissions, format and secret, set aside if it cannot be, and copied.
 
 use std::cell::Cell;
-use std::ffi::OsString;
-use std::ops::Bound;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use std::{fs, io};
 
 use ::redb::backends::FileBackend;
-use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend, TableError};
+use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
 use bytes::Bytes;
 
 use super::tables::{self, META, Outcome};
-use super::{holder, whole};
+use super::whole;
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::platform::folder_of;
 use crate::store::codec::{Name, decode, encode};
 use crate::store::secret::random;
 use crate::store::{Op, StoreError, StoreErrorKind, Time};
-use crate::tasks::yield_thread;
 use crate::units::utc_timestamp;
 
 /// The secret of a store, which all its keys are made with.
@@ -40,7 +38,7 @@ pub enum OpenError {
     InUse {
         /// The path.
         path: PathBuf,
-        /// The process, its version and for how long, in parentheses; empty if that is unknown.
+        /// The process, in parentheses; empty if that is unknown.
         holder: String,
     },
     /// Another version of abridge wrote the file.
@@ -86,7 +84,7 @@ pub(super) fn opener(path: &Path) -> Opener {
             sync(folder_of(&path))?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(YieldingFile(FileBackend::new(file)?))
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)
     })
 }
 
@@ -94,7 +92,7 @@ pub(super) fn opener(path: &Path) -> Opener {
 /// than `secret` is refused, because none of its payloads could be found.
 pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
-        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder::read(path) },
+        Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder(path) },
         error if kind_of(&error) == StoreErrorKind::Corrupt => {
             OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
         }
@@ -234,7 +232,7 @@ fn create(db: &Database, secret: Secret) -> Outcome<()> {
 // === set aside ===
 
 /// The suffix of a file that was set aside, before the time.
-const ASIDE: &str = ".aside-";
+const ASIDE: &str = "aside-";
 
 /// A file that was set aside.
 pub(super) struct Aside {
@@ -268,7 +266,7 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
 /// The files beside a store that were set aside.
 pub fn aside_of(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name() else { return Vec::new() };
-    let start = [name.as_encoded_bytes(), ASIDE.as_bytes()].concat();
+    let start = [name.as_encoded_bytes(), b".", ASIDE.as_bytes()].concat();
     let names = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
     let of = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&start));
     let mut found: Vec<_> = of.map(|entry| entry.path()).collect();
@@ -276,18 +274,44 @@ pub fn aside_of(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A name that says when, and that no file has.
+/// A name that says when, and that no file has: one of the next seconds, if need be.
 fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
-    let name = |n: u32| {
-        let mut name = OsString::from(path);
-        name.push(format!("{ASIDE}{}", utc_timestamp(now.0)));
-        if n > 0 {
-            name.push(format!("-{n}"));
-        }
-        PathBuf::from(name)
-    };
-    let free = (0..100).map(name).find(|name| name.symlink_metadata().is_err());
+    let mut names =
+        (now.0..now.0 + 100).map(|second| path.with_added_extension(format!("{ASIDE}{}", utc_timestamp(second))));
+    let free = names.find(|name| name.symlink_metadata().is_err());
     free.ok_or_else(|| io::Error::other("too many files were set aside"))
+}
+
+// === holder ===
+
+/// The longest text that is read.
+const MAX_HOLDER: u64 = 20;
+
+/// Says that this process has the file, which is locked and open. Where that cannot be written, the process is unknown.
+pub(super) fn write_holder(path: &Path) {
+    // A link that someone has put there is not followed.
+    remove_holder(path);
+    let file = private_file().write(true).create_new(true).open(beside(path));
+    let _unknown = file.and_then(|mut file| write!(file, "{}", std::process::id()));
+}
+
+/// Removes the number, before the file is unlocked.
+pub(super) fn remove_holder(path: &Path) {
+    let _missing = fs::remove_file(beside(path));
+}
+
+/// The process that has the file, in parentheses after a space; empty if that is unknown.
+fn holder(path: &Path) -> String {
+    let mut number = String::new();
+    let read = File::open(beside(path)).and_then(|file| file.take(MAX_HOLDER).read_to_string(&mut number));
+    match number.parse::<u32>() {
+        Ok(process) if read.is_ok() => format!(" (process {process})"),
+        _ => String::new(),
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_added_extension("holder")
 }
 
 // === copied ===
@@ -297,12 +321,9 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
     if to.exists() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", to.display())).into());
     }
-    let part = PathBuf::from(format!("{}.part", to.display()));
+    let part = to.with_added_extension("part");
     // Of a copy that was broken off.
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    let _missing = fs::remove_file(&part);
     let copy = || {
         let copy = opener(&part)()?;
         whole::copy(from, &copy)?;
@@ -311,66 +332,37 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
         Ok::<_, Error>(fs::hard_link(&part, to)?)
     };
     let copied = copy();
-    let removed = fs::remove_file(&part);
-    copied?;
-    Ok(removed?)
+    let _left = fs::remove_file(&part);
+    copied
 }
 
-// === accessed ===
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// redb's own backend, with a yield before each read and each write of the thread that accesses it: a commit of a megabyte
-/// takes a millisecond or more, and requests may wait for that processor.
-#[derive(Debug)]
-struct YieldingFile(FileBackend);
-
-impl StorageBackend for YieldingFile {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
+    #[test]
+    fn a_holder_is_read_as_it_was_written_and_anything_else_is_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.redb");
+        assert_eq!(holder(&path), "");
+        write_holder(&path);
+        assert_eq!(holder(&path), format!(" (process {})", std::process::id()));
+        remove_holder(&path);
+        assert_eq!(holder(&path), "");
+        for line in ["", "x", "12; rm", "12 \u{1b}[0m", &"1".repeat(200)] {
+            fs::write(beside(&path), line).unwrap();
+            assert_eq!(holder(&path), "", "{line}");
+        }
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        yield_thread();
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        yield_thread();
-        self.0.write(offset, data)
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.0.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_range(start, end)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.query_lock_range(start, end)
+    #[test]
+    fn what_a_link_in_its_place_leads_to_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("store.redb"), folder.path().join("other"));
+        fs::write(&other, "mine").unwrap();
+        crate::platform::testing::symlink(&other, beside(&path)).unwrap();
+        write_holder(&path);
+        assert!(!holder(&path).is_empty());
+        assert_eq!(fs::read_to_string(other).unwrap(), "mine");
     }
 }

@@ -2,14 +2,12 @@
 
 use std::cmp::Reverse;
 
-use ::redb::{AccessGuard, Database, ReadableDatabase};
+use ::redb::Database;
 
-use super::tables::{
-    NewValue, Outcome, ROWS, Row, Stored, VALUES, count_tombstones, get, named, of_kind, remove, replace, rows, write,
-};
+use super::tables::{NewValue, Outcome, Row, Stored, count_tombstones, get, of_kind, remove, replace, rows, write};
 use crate::inspect;
 use crate::payload::ChainKey;
-use crate::store::codec::{INSPECTED, NOTE, Name, PAYLOAD, SUMMARY, Unreadable, decode};
+use crate::store::codec::{INSPECTED, NOTE, Name, PAYLOAD, SUMMARY, Unreadable};
 use crate::store::shares::fairest_first;
 use crate::store::{NoteGroup, NoteKind, Stats, Time};
 
@@ -109,19 +107,15 @@ pub(super) fn put_note(db: &Database, new: &NewValue, label: &[u8], now: Time, u
 /// The notes of a group that have not expired.
 pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<(NoteKind, ChainKey, Stored)>> {
     let mut all = Vec::new();
-    let transaction = db.begin_read()?;
-    let (rows, values) = (transaction.open_table(ROWS)?, transaction.open_table(VALUES)?);
-    for row in rows.range(of_kind(NOTE))? {
-        let (place, row) = row?;
-        let row = Row::read(row.value());
+    for row in rows(db, of_kind(NOTE))? {
+        let (name, row) = row?;
         // Kinds of a later version are left out.
         if let Some((Some(kind), key)) = NoteKind::named(&row.label)
             && kind.group() == group
             && row.used > now
+            && let Some(stored) = get(db, name)?
         {
-            let stored = values.get(place.value())?;
-            let decoded = |frame: AccessGuard<'_, &[u8]>| decode(&named(place.value()), frame.value());
-            all.push((kind, key, stored.map_or(Err(Unreadable::Damaged), decoded)));
+            all.push((kind, key, stored));
         }
     }
     Ok(all)

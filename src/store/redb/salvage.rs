@@ -1,15 +1,13 @@
-//! Copies what is whole out of a file that may not open: frames are found by how they begin, and checked. A file that
-//! opens says which of them are still stored; of one that does not, all are taken, even if they were removed before.
+//! Copies what is whole out of a file that may not open: frames are found by how they begin, and checked. All are taken, even if
+//! they were removed before.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
-use ::redb::{Error, ReadOnlyDatabase};
-
-use super::file::{Secret, unwound};
-use super::{RedbStore, whole};
+use super::RedbStore;
+use super::file::Secret;
 use crate::payload::{Lifetime, Payload, Place};
 use crate::store::codec::{self, HEAD_LEN, MAGIC, Name};
 use crate::store::{Store as _, StoreError};
@@ -31,9 +29,6 @@ pub enum SalvageError {
     /// It cannot be read.
     #[error("the file cannot be read")]
     Read(#[from] io::Error),
-    /// A process uses it.
-    #[error("the file is in use by a running abridge; stop that one first")]
-    InUse,
     /// The new file cannot be written to.
     #[error(transparent)]
     Write(#[from] StoreError),
@@ -65,13 +60,11 @@ pub fn secret(path: &Path) -> Option<Secret> {
 
 /// Copies the payloads and facts of a file that are whole.
 pub async fn salvage(from: &Path, to: &RedbStore) -> Result<Salvaged, SalvageError> {
-    let stored = stored(from)?;
-    let is_stored = |name: &Name| stored.as_ref().is_none_or(|stored| stored.contains(name));
     let (mut salvaged, mut batch, mut n_bytes) = (Salvaged::default(), Vec::new(), 0);
     let mut seen = HashSet::new();
     let mut frames = Frames::open(from, usize::MAX)?;
     while let Some((name, payload)) = frames.next()? {
-        if !is_stored(&name) || !seen.insert(name) {
+        if !seen.insert(name) {
             continue;
         }
         if let Some(beginning) = name.summary() {
@@ -91,15 +84,6 @@ pub async fn salvage(from: &Path, to: &RedbStore) -> Result<Salvaged, SalvageErr
     }
     to.put(batch, Lifetime::Chained).await?;
     Ok(salvaged)
-}
-
-/// The names of what is stored; `None` if the file does not say.
-fn stored(path: &Path) -> Result<Option<HashSet<Name>>, SalvageError> {
-    match unwound(|| whole::names(&ReadOnlyDatabase::open(path)?)) {
-        Ok(names) => Ok(Some(names)),
-        Err(Error::DatabaseAlreadyOpen) => Err(SalvageError::InUse),
-        Err(_) => Ok(None),
-    }
 }
 
 // === impl Frames ===

@@ -61,8 +61,8 @@ pub(super) struct Row {
 /// The result of storing payloads.
 #[derive(Debug, Default)]
 pub(super) struct PutResult {
-    /// Each key, a lifetime that it has in the file, and its last use there.
-    pub(super) kept: Vec<(PayloadKey, Lifetime, Time)>,
+    /// Each name, a lifetime that it has in the file, and its last use there.
+    pub(super) kept: Vec<(Name, Lifetime, Time)>,
     /// Whether there was anything to write.
     pub(super) committed: bool,
     /// How many payloads were new.
@@ -195,14 +195,13 @@ pub(super) fn remove(transaction: &WriteTransaction, names: impl IntoIterator<It
 }
 
 /// Writes uses.
-pub(super) fn write_uses(db: &Database, uses: impl IntoIterator<Item = (Name, Time)>) -> Outcome<()> {
-    let mut uses = uses.into_iter().peekable();
-    if uses.peek().is_none() {
+pub(super) fn write_uses(db: &Database, uses: &[(Name, Time)]) -> Outcome<()> {
+    if uses.is_empty() {
         return Ok(());
     }
     write(db, |transaction| {
         let mut rows = transaction.open_table(ROWS)?;
-        for (name, used) in uses {
+        for &(name, used) in uses {
             let row = rows.get(key_of(name))?.map(|row| Row::read(row.value()));
             if let Some(row) = row.filter(|row| row.used < used) {
                 rows.insert(key_of(name), Row { used, ..row }.members())?;
@@ -237,7 +236,7 @@ pub(super) fn put(db: &Database, payloads: &[NewValue], now: Time) -> Outcome<Pu
             if is_damaged {
                 put.mended.push(new.key());
             } else {
-                put.kept.push((new.key(), new.lifetime, row.used));
+                put.kept.push((new.name, new.lifetime, row.used));
             }
             if is_damaged || (new.lifetime == Lifetime::Chained && !row.is_chained) {
                 changes.push((new, is_damaged));
@@ -269,7 +268,7 @@ fn insert(
         if is_new {
             values.insert(key_of(new.name), new.frame.as_slice())?;
             swept.remove(new.name.id)?;
-            put.kept.push((new.key(), new.lifetime, now));
+            put.kept.push((new.name, new.lifetime, now));
             put.written += 1;
             put.bytes += new.bytes;
             put.stored_bytes += row.stored_bytes;
@@ -285,12 +284,12 @@ pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Outcome<bool> {
 }
 
 /// The stored ones of the keys, with their last use in the file.
-pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Outcome<Vec<(PayloadKey, Time)>> {
+pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Outcome<Vec<(Name, Time)>> {
     let rows = db.begin_read()?.open_table(ROWS)?;
     let mut used = Vec::new();
-    for key in keys {
-        if let Some(row) = rows.get(key_of(Name::of_payload(*key)))? {
-            used.push((*key, Row::read(row.value()).used));
+    for name in keys.iter().copied().map(Name::of_payload) {
+        if let Some(row) = rows.get(key_of(name))? {
+            used.push((name, Row::read(row.value()).used));
         }
     }
     Ok(used)

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::platform::testing::{is_private, share};
+use crate::store::Time;
 use crate::store::tests::conformance::{self, PutAll as _, TestClock, dense, key, place, suite};
 
 mod clock;

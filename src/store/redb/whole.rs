@@ -1,13 +1,11 @@
 //! Walks over all tables of the file: whether it can be used, what is in it, whether that is whole, and copies of it.
 
-use std::collections::HashSet;
-
 use ::redb::{
     Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value, WriteTransaction,
 };
 
 use super::tables::{META, Outcome, ROWS, Row, SWEPT, VALUES, key_of, named, rows, write};
-use crate::store::codec::{NOTE, Name, PAYLOAD, SUMMARY, Unreadable, decode};
+use crate::store::codec::{NOTE, PAYLOAD, SUMMARY, Unreadable, decode};
 use crate::store::{Time, Verified};
 use crate::tasks::yield_thread;
 
@@ -29,18 +27,6 @@ pub(super) fn look(db: &Database) -> Outcome<()> {
     let swept = transaction.open_table(SWEPT)?;
     let _ends = (values.first()?, values.last()?, rows.first()?, rows.last()?, swept.first()?, swept.last()?);
     Ok(())
-}
-
-/// The names of all values.
-pub(super) fn names(db: &impl ReadableDatabase) -> Outcome<HashSet<Name>> {
-    let (mut names, transaction) = (HashSet::new(), db.begin_read()?);
-    for row in transaction.open_table(ROWS)?.iter()? {
-        names.insert(named(row?.0.value()));
-    }
-    for value in transaction.open_table(VALUES)?.iter()? {
-        names.insert(named(value?.0.value()));
-    }
-    Ok(names)
 }
 
 /// Reads everything, and checks it.
@@ -126,20 +112,12 @@ pub(super) fn clamp_times(db: &Database, now: Time) -> Outcome<()> {
             wrong.push((name, Row { used: row.used.min(now), created: row.created.min(now), ..row }));
         }
     }
-    let mut swept = Vec::new();
-    for row in db.begin_read()?.open_table(SWEPT)?.iter()? {
-        let (key, time) = row?;
-        swept.extend((time.value() > now.0).then(|| key.value()));
-    }
-    if wrong.is_empty() && swept.is_empty() {
+    if wrong.is_empty() {
         return Ok(());
     }
     write(db, |transaction| {
         for (name, row) in wrong {
             transaction.open_table(ROWS)?.insert(key_of(name), row.members())?;
-        }
-        for key in swept {
-            transaction.open_table(SWEPT)?.insert(key, now.0)?;
         }
         Ok(())
     })

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use super::file::{self, OpenError, unwound};
 use super::others::{self, Quota};
 use super::tables::{self, NewValue, Outcome};
-use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
+use super::{DatabaseOptions, Shared, closed, failed, kind_of};
 use crate::payload::{Lifetime, PayloadKey};
-use crate::store::codec::{INSPECTED, Name};
+use crate::store::codec::INSPECTED;
 use crate::store::engine_error::EngineError;
-use crate::store::time::Expiry;
+use crate::store::time::cutoff;
 use crate::store::{Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
@@ -45,7 +45,6 @@ pub(super) struct Writer {
     options: DatabaseOptions,
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
-    expiry: Expiry,
     // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
     last_sweep: Option<Time>,
@@ -62,14 +61,12 @@ const MAX_GROUP_BYTES: usize = 32 << 20;
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, options: DatabaseOptions) -> Self {
-        let expiry = Expiry::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
             options,
             stored_bytes: None,
-            expiry,
             failed: None,
             last_sweep: None,
             over_share: HashSet::new(),
@@ -109,7 +106,7 @@ impl Writer {
             next = (bytes < MAX_GROUP_BYTES && self.next.is_none()).then(|| self.queue.try_recv().ok()).flatten();
         }
         self.next = self.next.take().or(next);
-        let kept = checked.and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &all, now)));
+        let kept = checked.and_then(|()| self.attempt(Op::Write, |db, now| tables::put(db, &all, now)));
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
             if put.committed {
@@ -117,8 +114,8 @@ impl Writer {
             }
             self.resize(put.stored_bytes, 0);
             let mut known = self.shared.known.blocking_lock();
-            for (key, lifetime, used) in put.kept {
-                known.insert(key, lifetime, used, now);
+            for (name, lifetime, used) in put.kept {
+                known.insert(name, lifetime, used, now);
             }
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
@@ -139,7 +136,7 @@ impl Writer {
         if self.is_over(0) {
             return Err(self.full());
         }
-        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, new, now))?;
+        let theirs = self.attempt(Op::Write, |db, now| others::offer_summary(db, new, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(new.name, theirs).map(Some);
         }
@@ -150,14 +147,14 @@ impl Writer {
     pub(super) fn put_inspected(&mut self, new: &NewValue, id: &str, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, new, id, now, quota))?;
+        let removed = self.attempt(Op::Write, |db, now| others::put_inspected(db, new, id, now, quota))?;
         self.note_commit(new.frame.len(), removed);
         Ok(())
     }
 
     pub(super) fn note(&mut self, new: &NewValue, label: &[u8], keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| others::put_note(db, new, label, now, now.later(keep)))
+        self.attempt(Op::Write, |db, now| others::put_note(db, new, label, now, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
@@ -166,17 +163,21 @@ impl Writer {
 
     /// The quota for `most` inspected requests.
     fn inspected_quota(&self, most: usize) -> Quota {
-        let oldest = self.expiry.cutoff(self.shared.clock.now());
-        Quota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest }
+        Quota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest: self.oldest() }
+    }
+
+    /// What was last used before this time has expired.
+    fn oldest(&self) -> Time {
+        cutoff(self.shared.clock.now(), self.last_sweep, self.shared.settings.keep_for.0)
     }
 
     /// Notes uses of payloads that are not in [`Shared::known`].
     pub(super) fn touch(&mut self, keys: &[PayloadKey]) -> StoreResult<()> {
-        let used = self.attempt(Op::Put, |db, _| tables::last_uses(db, keys))?;
+        let used = self.attempt(Op::Write, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
-        for (key, used) in used {
-            known.insert(key, Lifetime::Usual, used, now);
+        for (name, used) in used {
+            known.insert(name, Lifetime::Usual, used, now);
         }
         Ok(())
     }
@@ -184,10 +185,10 @@ impl Writer {
     /// Writes pending uses and closes the file.
     fn close(&mut self) -> StoreResult<()> {
         let is_open = self.shared.database.blocking_read().is_some();
-        let written = if is_open { self.write_uses().and_then(|()| self.write_summary_uses()) } else { Ok(()) };
+        let written = if is_open { self.write_uses() } else { Ok(()) };
         let database = self.shared.database.blocking_write().take();
         if database.is_some() {
-            holder::remove(&self.shared.path);
+            file::remove_holder(&self.shared.path);
         }
         // This unlocks the file.
         drop(database);
@@ -196,16 +197,7 @@ impl Writer {
 
     fn write_uses(&mut self) -> StoreResult<()> {
         let uses = self.shared.known.blocking_lock().take_unwritten();
-        let uses = uses.iter().map(|(key, used)| (Name::of_payload(*key), *used));
-        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))
-    }
-
-    fn write_summary_uses(&mut self) -> StoreResult<()> {
-        let noted = self.shared.summaries_used.blocking_lock().clone();
-        let uses = noted.iter().map(|(beginning, used)| (Name::of_summary(*beginning), *used));
-        self.attempt(Op::Sweep, |db, _| tables::write_uses(db, uses.clone()))?;
-        self.shared.summaries_used.blocking_lock().retain(|beginning, used| noted.get(beginning) != Some(used));
-        Ok(())
+        self.attempt(Op::Write, |db, _| tables::write_uses(db, &uses))
     }
 }
 
@@ -252,14 +244,14 @@ impl Writer {
     fn begin_anew(&mut self, damage: String) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         if !self.options.sets_aside {
-            return Err(closed(Op::Open));
+            return Err(closed(Op::Read));
         }
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
         {
             let mut database = shared.database.blocking_write();
             file::close(database.take());
             let aside = file::set_aside(&shared.path, shared.clock.now(), &error);
-            let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
+            let aside = aside.map_err(|error| failed(Op::Read, error.into()))?;
             shared.notice.with(|notice| *notice = Some(aside.notice));
         }
         self.reopen()
@@ -268,15 +260,13 @@ impl Writer {
     /// The error of a full store, in which the file itself works.
     fn full(&self) -> StoreError {
         self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
-        StoreError::new(Op::Put, StoreErrorKind::Full, EngineError::Full)
+        StoreError::new(Op::Write, StoreErrorKind::Full, EngineError::Full)
     }
 
     /// The last failure, as long as no write is to be tried again.
     fn check(&self) -> StoreResult<()> {
-        match &self.failed {
-            Some((at, error)) if at.elapsed() < self.options.retry_pause => Err(error.clone()),
-            _ => Ok(()),
-        }
+        let failed = self.failed.as_ref().filter(|(at, _)| at.elapsed() < self.options.retry_pause);
+        failed.map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     fn note_commit(&mut self, added: usize, removed: u64) {
@@ -288,12 +278,12 @@ impl Writer {
     /// Called after a durable write: ends the failing state, and logs that.
     fn note_recovery(&mut self) {
         self.failed = None;
-        self.shared.counts.works(Some(&self.shared.path));
+        self.shared.counts.works();
     }
 
     /// Counts and logs a failure: as an error once, until a write succeeds again.
     fn note_failure(&mut self, error: StoreError) -> StoreError {
-        self.shared.counts.fails(error.kind, &error, Some((&self.shared.path, &error.source)));
+        self.shared.counts.fails(&error);
         self.failed = Some((Instant::now(), error.clone()));
         error
     }
@@ -307,7 +297,7 @@ impl Writer {
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
         let opened = file::open(&shared.path, &self.options.opener, Some(*shared.secret));
-        let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Open)))?;
+        let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Read)))?;
         *database = Some(db);
         Ok(())
     }

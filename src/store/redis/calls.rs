@@ -9,7 +9,7 @@ use redis::FromRedisValue;
 use super::Redis;
 use super::client::{Client, Confirmation, Step, read};
 use crate::payload::PayloadKey;
-use crate::store::engine::EngineResult;
+use crate::store::engine::{EngineError, EngineResult};
 use crate::store::shared::SeenState;
 use crate::store::{Op, PayloadInfo, StoreResult, Time};
 
@@ -24,7 +24,7 @@ impl Redis {
 
     /// Runs steps. Those that write wait for the replicas.
     pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let confirmation = self.confirmation.filter(|_| op != Op::Get);
+        let confirmation = self.confirmation.filter(|_| op != Op::Read);
         self.links.call(op, |client| self.run(client, steps, confirmation)).await
     }
 
@@ -40,7 +40,7 @@ impl Redis {
 
     /// An answer as it was read; one that could not be read is damaged.
     pub(super) fn whole<T>(&self, read: Option<T>) -> StoreResult<T> {
-        read.ok_or_else(|| self.links.damaged())
+        read.ok_or_else(|| self.links.fails(Op::Read, EngineError::Damaged))
     }
 }
 

@@ -2,12 +2,13 @@
 //! stays; and the promise of a Redis about confirmed writes, by its settings.
 
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo, Value, from_redis_value_ref};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, InfoDict, RedisConnectionInfo, Value, from_redis_value_ref};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
@@ -57,8 +58,8 @@ impl Connect for Connector {
 impl Connector {
     async fn connect_through(&self, host: &Host) -> EngineResult<(Client, Driver)> {
         let (nodes, drivers, homes) = match &self.target.kind {
-            Kind::Servers => self.single(host.clone()).await?,
-            Kind::Sentinel(service) => self.single(self.watched(host, service).await?).await?,
+            Kind::Servers => self.nodes(slice::from_ref(host), vec![0; BUCKETS]).await?,
+            Kind::Sentinel(service) => self.nodes(&[self.watched(host, service).await?], vec![0; BUCKETS]).await?,
             Kind::Cluster => self.cluster(host).await?,
         };
         let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
@@ -71,11 +72,7 @@ impl Connector {
         Ok((client, ended))
     }
 
-    /// Connects to one server, which has all buckets.
-    async fn single(&self, host: Host) -> EngineResult<Nodes> {
-        self.nodes(&[host], vec![0; BUCKETS]).await
-    }
-
+    /// Connects to servers. `homes` has the number of the one that has each bucket.
     async fn nodes(&self, hosts: &[Host], homes: Vec<usize>) -> EngineResult<Nodes> {
         let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
         for host in hosts {
@@ -153,12 +150,12 @@ impl Connector {
     /// so that a loss is noticed.
     async fn check(&self, client: &mut Client) -> EngineResult<()> {
         for node in 0..client.nodes.len() {
-            let replication: String = client.ask(node, &["INFO", "replication"]).await?;
-            if field(&replication, "role") != Some("master") {
+            let replication: InfoDict = client.ask(node, &["INFO", "replication"]).await?;
+            if replication.get("role") != Some("master".to_owned()) {
                 return Err(EngineError::ReadOnly);
             }
-            let memory: String = client.ask(node, &["INFO", "memory"]).await?;
-            let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
+            let memory: InfoDict = client.ask(node, &["INFO", "memory"]).await?;
+            let policy: String = memory.get("maxmemory_policy").unwrap_or_default();
             // No key has a lifetime, so the other policies remove none.
             if policy.starts_with("allkeys") {
                 return Err(EngineError::Evicts(policy.into()));
@@ -181,11 +178,6 @@ impl Connector {
 }
 
 // === helpers ===
-
-/// A field of what `INFO` says.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
 
 /// A range of slots, and its primary. A node that does not know its own address is where it was asked.
 fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], Host)> {
@@ -213,8 +205,8 @@ pub(super) const UNKNOWN: &str = "it does not say what survives a crash";
 
 /// Says which confirmed writes a crash loses.
 pub(super) async fn describe_crash(client: &Client) -> &'static str {
-    let Ok(persistence) = client.ask::<String>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
-    if field(&persistence, "aof_enabled") != Some("1") {
+    let Ok(persistence) = client.ask::<InfoDict>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
+    if persistence.get("aof_enabled") != Some(1) {
         return "its append-only file is off, so a crash loses what was stored since its last snapshot";
     }
     // An operator may forbid the command.

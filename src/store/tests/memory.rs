@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::codec::{Name, Unreadable, check, decode, encode};
 use crate::store::shares::fairest_first;
-use crate::store::time::Expiry;
+use crate::store::time::{cutoff, sweep_interval};
 use crate::store::{
     Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
     Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
@@ -35,7 +35,7 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Inner {
-    expiry: Expiry,
+    last_sweep: Option<Time>,
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
     // These are frames, as in other stores.
@@ -65,7 +65,7 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new(settings: Settings, clock: Clock) -> Self {
         let inner = Inner {
-            expiry: Expiry::new(settings.keep_for.0, None),
+            last_sweep: None,
             rows: HashMap::new(),
             swept: HashMap::new(),
             summaries: HashMap::new(),
@@ -120,7 +120,7 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
                 let name = Name::of_payload(key);
@@ -147,16 +147,16 @@ impl Store for MemoryStore {
             inner.stats.recalled += 1;
             Some(decode(&name, &row.frame))
         };
-        let read = self.with_lock(Op::Get, read).await?;
+        let read = self.with_lock(Op::Read, read).await?;
         read.map_or(Ok(None), |read| self.counts.payload(name, read))
     }
 
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
-        self.with_lock(Op::Get, move |inner, _| inner.swept.contains_key(&key)).await
+        self.with_lock(Op::Read, move |inner, _| inner.swept.contains_key(&key)).await
     }
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
-        self.with_lock(Op::Get, |inner, now| {
+        self.with_lock(Op::Read, |inner, now| {
             for key in keys {
                 if let Some(row) = inner.rows.get_mut(&key) {
                     row.used = now;
@@ -167,7 +167,7 @@ impl Store for MemoryStore {
     }
 
     async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Option<Bytes>, StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             let name = Name::of_summary(place.beginning);
             if let Some((theirs, _)) = inner.summaries.get(&place.beginning)
                 && let Ok(theirs) = decode(&name, theirs)
@@ -190,16 +190,19 @@ impl Store for MemoryStore {
             *used = now;
             Some(decode(&name, summary))
         };
-        let read = self.with_lock(Op::Get, read).await?;
-        read.map(|read| self.counts.value(name, read)).transpose()
+        let read = self.with_lock(Op::Read, read).await?;
+        match read.map(|read| self.counts.value(name, read)).transpose() {
+            Err(error) if error.is_damage() => Ok(None),
+            read => read,
+        }
     }
 
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
-        self.with_lock(Op::Get, |inner, _| inner.summaries.keys().copied().collect()).await
+        self.with_lock(Op::Read, |inner, _| inner.summaries.keys().copied().collect()).await
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             for beginning in beginnings {
                 if let Some((_, used)) = inner.summaries.get_mut(&beginning) {
                     *used = now;
@@ -210,7 +213,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             let frame = encode(&Name::of_inspected(&id), &seen.into()).into();
             inner.inspected.push((id, frame, now));
             inner.trim_inspected(&self.settings, now, most);
@@ -225,16 +228,16 @@ impl Store for MemoryStore {
             let (_, seen, _) = inner.inspected.iter().rev().find(|(of, ..)| *of == id)?;
             Some(decode(&name, seen))
         };
-        let read = self.with_lock(Op::Get, read).await?;
+        let read = self.with_lock(Op::Read, read).await?;
         read.map(|read| self.counts.value(name, read)).transpose()
     }
 
     async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
-        self.with_lock(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most)).await
+        self.with_lock(Op::Write, move |inner, now| inner.trim_inspected(&self.settings, now, most)).await
     }
 
     async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             let notes = &mut inner.exchange.notes;
             notes.retain(|(other, until)| *until > now && (other.kind, other.key) != (note.kind, note.key));
             notes.push((note, now.later(keep)));
@@ -243,7 +246,7 @@ impl Store for MemoryStore {
     }
 
     async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
-        self.with_lock(Op::Get, move |inner, now| {
+        self.with_lock(Op::Read, move |inner, now| {
             let notes =
                 inner.exchange.notes.iter().rev().filter(|(note, until)| *until > now && note.kind.group() == group);
             notes.take(group.most()).map(|(note, _)| note.clone()).collect()
@@ -252,27 +255,29 @@ impl Store for MemoryStore {
     }
 
     async fn sweep(&self) -> Result<SweepResult, StoreError> {
-        self.with_lock(Op::Sweep, |inner, now| {
-            inner.expiry.trust(now);
+        self.with_lock(Op::Write, |inner, now| {
+            inner.last_sweep = Some(now);
             inner.sweep(&self.settings, now)
         })
         .await
     }
 
     async fn maintain(&self) -> Result<(), StoreError> {
-        self.with_lock(Op::Sweep, |inner, now| {
-            inner.expiry.observe(now);
-            inner.sweep(&self.settings, now);
+        self.with_lock(Op::Write, |inner, now| {
+            let pause = sweep_interval(self.settings.keep_for.0);
+            if inner.last_sweep.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
+                inner.sweep(&self.settings, now);
+            }
         })
         .await
     }
 
     async fn compact(&self) -> Result<(), StoreError> {
-        self.with_lock(Op::Compact, |inner, _| inner.rows.shrink_to_fit()).await
+        self.with_lock(Op::Write, |inner, _| inner.rows.shrink_to_fit()).await
     }
 
     async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
-        self.with_lock(Op::Get, move |inner, _| {
+        self.with_lock(Op::Read, move |inner, _| {
             let mut entries: Vec<_> = inner.rows.iter().map(|(key, row)| row.entry(*key)).collect();
             entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
             entries.truncate(most);
@@ -282,7 +287,7 @@ impl Store for MemoryStore {
     }
 
     async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
-        self.with_lock(Op::Get, move |inner, _| {
+        self.with_lock(Op::Read, move |inner, _| {
             let mut scan = query.scan();
             inner.rows.iter().for_each(|(key, row)| _ = scan.visit(*key, row.entry(*key)));
             let read = |key| {
@@ -296,7 +301,7 @@ impl Store for MemoryStore {
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {
-        self.with_lock(Op::Get, |inner, _| {
+        self.with_lock(Op::Read, |inner, _| {
             let mut verified = Verified::default();
             for (key, row) in &inner.rows {
                 let name = Name::of_payload(*key);
@@ -316,7 +321,7 @@ impl Store for MemoryStore {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        self.with_lock(Op::Get, |inner, _| Stats {
+        self.with_lock(Op::Read, |inner, _| Stats {
             payloads: inner.rows.len() as u64,
             bytes: inner.rows.values().map(|row| row.bytes).sum(),
             stored_bytes: inner.bytes(),
@@ -360,7 +365,7 @@ impl Inner {
         let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (due(row), row.entry(*key))).collect();
         rows.sort_by_key(|(due, entry)| (*due, entry.key));
         let mut bytes = self.bytes() + self.other_bytes();
-        let oldest = self.expiry.cutoff(now);
+        let oldest = self.oldest(settings, now);
         for (due, entry) in rows {
             if due < oldest {
                 swept.aged += 1;
@@ -374,6 +379,7 @@ impl Inner {
             self.rows.remove(&entry.key);
             self.swept.insert(entry.key, now);
         }
+        self.last_sweep = Some(now);
         swept
     }
 
@@ -387,9 +393,13 @@ impl Inner {
         }
     }
 
+    fn oldest(&self, settings: &Settings, now: Time) -> Time {
+        cutoff(now, self.last_sweep, settings.keep_for.0)
+    }
+
     fn trim_inspected(&mut self, settings: &Settings, now: Time, most: usize) {
         let (mut n, mut bytes) = (0, 0);
-        let oldest = self.expiry.cutoff(now);
+        let oldest = self.oldest(settings, now);
         let stays = |(_, seen, kept): &&(String, Bytes, Time)| {
             (n, bytes) = (n + 1, bytes + seen.len() as u64);
             n <= most && bytes <= settings.max_inspected_bytes() && *kept >= oldest
@@ -402,7 +412,7 @@ impl Inner {
         let before = self.summaries.len();
         let mut rows: Vec<_> = self.summaries.iter().map(|(beginning, (_, used))| (*used, *beginning)).collect();
         rows.sort_unstable_by(|one, other| other.cmp(one));
-        let (mut bytes, oldest) = (0, self.expiry.cutoff(now));
+        let (mut bytes, oldest) = (0, self.oldest(settings, now));
         rows.retain(|(used, beginning)| *used >= oldest || self.summaries.remove(beginning).is_none());
         let length = |beginning| self.summaries.get(&beginning).map_or(0, |(summary, _)| summary.len() as u64);
         let rows = fairest_first(rows, |(_, beginning)| (beginning.owner(), length(*beginning)));

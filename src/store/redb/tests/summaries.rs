@@ -35,7 +35,7 @@ fn the_least_recently_used_summaries_are_removed_first() {
         let new = NewValue::new(Name::of_summary(beginning(n)), &dense(n, 100).into(), Lifetime::Usual);
         others::offer_summary(&db, &new, Time(u64::from(n))).unwrap();
     }
-    tables::write_uses(&db, [(Name::of_summary(beginning(0)), Time(9))]).unwrap();
+    tables::write_uses(&db, &[(Name::of_summary(beginning(0)), Time(9))]).unwrap();
     let quota = others::Quota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
     assert_eq!(others::trim(&db, SUMMARY, quota).unwrap().0, 2);
     let mut left = Vec::new();

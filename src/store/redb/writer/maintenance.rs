@@ -1,18 +1,19 @@
 //! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
 
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::redb::Error;
 
 use super::{Job, Writer};
-use crate::store::codec::{NOTE, SUMMARY};
+use crate::store::codec::{INSPECTED, NOTE, Name, SUMMARY};
 use crate::store::redb::others::{self, Quota};
 use crate::store::redb::tables::{NewValue, Outcome};
 use crate::store::redb::{closed, failed, tables, whole};
-use crate::store::shares::{fair_level, note_full};
-use crate::store::time::Expiry;
+use crate::store::shares::{fairest_first, note_full};
+use crate::store::time::sweep_interval;
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
 /// How many payloads one transaction of a sweep removes. Between two transactions, queued puts are done.
@@ -40,8 +41,7 @@ struct Candidate {
 
 impl Writer {
     pub(in crate::store::redb) fn maintain(&mut self) -> StoreResult<()> {
-        self.observe_clock()?;
-        let (now, pause) = (self.shared.clock.now(), self.expiry.sweep_interval());
+        let (now, pause) = (self.shared.clock.now(), sweep_interval(self.shared.settings.keep_for.0));
         // If the clock was set back, the time since the last sweep is not known.
         if self.last_sweep.is_none_or(|swept| now < swept || now.since(swept) >= pause) {
             self.sweep()?;
@@ -75,7 +75,7 @@ impl Writer {
         let is_over = self.is_over(bytes);
         let needs_room = |new: &&NewValue| is_over || self.over_share.contains(&new.key().owner());
         let keys: Vec<_> = payloads.iter().filter(needs_room).map(NewValue::key).collect();
-        let mut stored = || self.attempt(Op::Put, |db, _| tables::last_uses(db, &keys));
+        let mut stored = || self.attempt(Op::Write, |db, _| tables::last_uses(db, &keys));
         !keys.is_empty() && stored().is_ok_and(|stored| stored.len() < keys.len())
     }
 
@@ -86,23 +86,13 @@ impl Writer {
         with_more.is_ok_and(|bytes| bytes > most.saturating_add(most / HEADROOM))
     }
 
-    /// Observes the clock. The last use in the file counts as the last observation before this process began.
-    fn observe_clock(&mut self) -> StoreResult<()> {
-        if self.expiry.last_seen.is_none() {
-            let seen = self.attempt(Op::Sweep, |db, _| whole::last_use(db))?;
-            self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
-        }
-        self.expiry.observe(self.shared.clock.now());
-        Ok(())
-    }
-
     /// The bytes of all that is stored.
     fn stored_bytes(&mut self) -> StoreResult<u64> {
         if let Some(bytes) = self.stored_bytes {
             return Ok(bytes);
         }
         let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } =
-            self.attempt(Op::Sweep, |db, _| others::totals(db))?;
+            self.attempt(Op::Write, |db, _| others::totals(db))?;
         Ok(*self.stored_bytes.insert(stored_bytes.saturating_add(summary_bytes).saturating_add(inspected_bytes)))
     }
 
@@ -113,7 +103,7 @@ impl Writer {
 
     /// Removes what a kind has beyond the quota: how many.
     pub(super) fn trim(&mut self, kind: u8, quota: Quota) -> StoreResult<u64> {
-        let (n_removed, bytes) = self.attempt(Op::Sweep, |db, _| others::trim(db, kind, quota))?;
+        let (n_removed, bytes) = self.attempt(Op::Write, |db, _| others::trim(db, kind, quota))?;
         // Notes do not count.
         self.resize(0, if kind == NOTE { 0 } else { bytes });
         Ok(n_removed)
@@ -123,30 +113,29 @@ impl Writer {
     fn clamp_times(&mut self) -> StoreResult<()> {
         let now = self.shared.clock.now();
         self.shared.known.blocking_lock().clamp_times(now);
-        for used in self.shared.summaries_used.blocking_lock().values_mut() {
-            *used = now.min(*used);
-        }
-        self.attempt(Op::Sweep, |db, _| whole::clamp_times(db, now))
+        self.attempt(Op::Write, |db, _| whole::clamp_times(db, now))
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.
     pub(in crate::store::redb) fn sweep_now(&mut self) -> StoreResult<SweepResult> {
-        self.expiry.trust(self.shared.clock.now());
+        self.last_sweep = Some(self.shared.clock.now());
         self.sweep()
     }
 
     fn sweep(&mut self) -> StoreResult<SweepResult> {
         self.clamp_times()?;
         self.write_uses()?;
-        let now = self.shared.clock.now();
-        self.last_sweep = Some(now);
-        self.attempt(Op::Sweep, tables::trim_tombstones)?;
-        let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
-        self.write_summary_uses()?;
+        if self.last_sweep.is_none() {
+            // The last use in the file says when another process has seen the clock.
+            self.last_sweep = self.attempt(Op::Write, |db, _| whole::last_use(db))?;
+        }
+        let (oldest, max_bytes) = (self.oldest(), self.shared.settings.max_summary_bytes());
+        self.last_sweep = Some(self.shared.clock.now());
+        self.attempt(Op::Write, tables::trim_tombstones)?;
         let summaries = self.trim(SUMMARY, Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
         self.trim(NOTE, Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest })?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
-        self.trim_inspected(usize::MAX)?;
+        self.trim(INSPECTED, Quota { oldest, ..self.inspected_quota(usize::MAX) })?;
         for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {
             self.remove(entries, oldest, &mut swept)?;
             if self.next.is_none()
@@ -159,28 +148,26 @@ impl Writer {
             }
         }
         if swept != SweepResult::default() {
-            let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
-            tracing::debug!(aged, crowded_out, stored_bytes, summaries, "the store was swept");
+            tracing::debug!(?swept, "the store was swept");
         }
         Ok(swept)
     }
 
-    /// The payloads that have expired and, while the store exceeds its limit, those of the caller who has the most bytes in it
-    /// that would expire first.
+    /// The payloads that have expired and, while the store exceeds its limit, those beyond their caller's share that are not
+    /// in use. Of one caller, those that would expire first go first.
     fn eviction_candidates(&mut self, oldest: Time) -> StoreResult<Vec<Candidate>> {
         let most = self.shared.settings.max_bytes.0;
-        let mut left = self.stored_bytes()?;
+        let stored = self.stored_bytes()?;
         let now = self.shared.clock.now();
-        let crowded = left > most;
         let may_go = |entry: &Outcome<(PayloadInfo, _)>| {
-            entry.as_ref().map_or(true, |(entry, _)| crowded || entry.used < oldest)
+            entry.as_ref().map_or(true, |(entry, _)| stored > most || entry.used < oldest)
         };
         let mut entries =
-            self.attempt(Op::Sweep, |db, _| tables::payloads(db)?.filter(may_go).collect::<Outcome<Vec<_>>>())?;
+            self.attempt(Op::Write, |db, _| tables::payloads(db)?.filter(may_go).collect::<Outcome<Vec<_>>>())?;
         {
             let known = self.shared.known.blocking_lock();
             for (entry, _) in &mut entries {
-                entry.used = known.last_use(entry.key).unwrap_or_default().max(entry.used);
+                entry.used = known.last_use(Name::of_payload(entry.key)).unwrap_or_default().max(entry.used);
             }
         }
         let settings = &self.shared.settings;
@@ -188,11 +175,25 @@ impl Writer {
             due: entry.used.later(settings.extra_time(lifetime)),
             entry,
         };
-        let mut candidates: Vec<_> = entries.into_iter().map(candidate).collect();
-        candidates.sort_unstable_by_key(|candidate| (candidate.due, candidate.entry.key));
-        let (mut goes, stays): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.due < oldest);
-        left = goes.iter().fold(left, |left, candidate| left.saturating_sub(candidate.entry.stored_bytes));
-        let over = crowded_out(&mut goes, stays, left.saturating_sub(most), |entry| now.since(entry.used) >= IN_USE);
+        let candidates = entries.into_iter().map(candidate);
+        let (mut goes, mut stays): (Vec<_>, Vec<_>) = candidates.partition(|candidate| candidate.due < oldest);
+        let left = goes.iter().fold(stored, |left, candidate| left.saturating_sub(candidate.entry.stored_bytes));
+        let mut over = HashSet::new();
+        if left > most {
+            let is_in_use = |entry: &PayloadInfo| now.since(entry.used) < IN_USE;
+            stays.sort_unstable_by_key(|Candidate { due, entry }| Reverse((is_in_use(entry), *due, entry.key)));
+            let of_payloads: u64 = stays.iter().map(|candidate| candidate.entry.stored_bytes).sum();
+            let room = of_payloads.saturating_sub(left - most);
+            let mut kept = 0;
+            for candidate in fairest_first(stays, |Candidate { entry, .. }| (entry.key.owner(), entry.stored_bytes)) {
+                kept += candidate.entry.stored_bytes;
+                if kept > room && is_in_use(&candidate.entry) {
+                    over.insert(candidate.entry.key.owner());
+                } else if kept > room {
+                    goes.push(candidate);
+                }
+            }
+        }
         note_full(&mut self.over_share, over);
         Ok(goes)
     }
@@ -201,19 +202,18 @@ impl Writer {
     fn remove(&mut self, candidates: &[Candidate], oldest: Time, swept: &mut SweepResult) -> StoreResult<()> {
         let candidates: Vec<_> = {
             let mut known = self.shared.known.blocking_lock();
-            let unused =
-                |Candidate { entry, .. }: &&Candidate| known.last_use(entry.key).is_none_or(|used| used <= entry.used);
+            let last_use = |entry: &PayloadInfo| known.last_use(Name::of_payload(entry.key));
+            let unused = |Candidate { entry, .. }: &&Candidate| last_use(entry).is_none_or(|used| used <= entry.used);
             let candidates: Vec<_> = candidates.iter().filter(unused).collect();
             // They are forgotten before they are removed: a concurrent request puts them again, after this job.
             for Candidate { entry, .. } in &candidates {
-                known.forget(entry.key);
+                known.forget(Name::of_payload(entry.key));
             }
             candidates
         };
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
-        self.attempt(Op::Sweep, |db, now| tables::remove_payloads(db, &keys, now))?;
-        let stored_bytes = candidates.iter().map(|candidate| candidate.entry.stored_bytes);
-        let bytes = stored_bytes.fold(0, u64::saturating_add);
+        self.attempt(Op::Write, |db, now| tables::remove_payloads(db, &keys, now))?;
+        let bytes: u64 = candidates.iter().map(|candidate| candidate.entry.stored_bytes).sum();
         let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
         swept.aged += aged;
         swept.crowded_out += candidates.len() as u64 - aged;
@@ -224,42 +224,9 @@ impl Writer {
 
     pub(in crate::store::redb) fn compact(&mut self) -> StoreResult<()> {
         let mut database = self.shared.database.blocking_write();
-        let db = database.as_mut().ok_or_else(|| closed(Op::Compact))?;
+        let db = database.as_mut().ok_or_else(|| closed(Op::Write))?;
         let compacted = db.compact().map_err(Error::from);
         drop(database);
-        compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Compact, error)))
+        compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Write, error)))
     }
-}
-
-/// Adds the candidates to remove until `excess` bytes are free: each is the first that may leave of the caller who has the most
-/// then. Who has no more than its share loses none. Returns who has more and can lose none.
-fn crowded_out(
-    chosen: &mut Vec<Candidate>,
-    sorted: Vec<Candidate>,
-    excess: u64,
-    may_leave: impl Fn(&PayloadInfo) -> bool,
-) -> HashSet<[u8; 2]> {
-    let mut callers: HashMap<_, (u64, VecDeque<_>)> = HashMap::new();
-    for candidate in sorted {
-        let (bytes, leaves) = callers.entry(candidate.entry.key.owner()).or_default();
-        *bytes += candidate.entry.stored_bytes;
-        if may_leave(&candidate.entry) {
-            leaves.push_back(candidate);
-        }
-    }
-    let level = fair_level(callers.values().map(|(bytes, _)| *bytes), excess);
-    let mut most: BinaryHeap<_> = callers.iter().map(|(owner, (bytes, _))| (*bytes, *owner)).collect();
-    let (mut left, mut over) = (excess, HashSet::new());
-    while left > 0
-        && let Some((bytes, owner)) = most.pop().filter(|(bytes, _)| *bytes > level)
-    {
-        let Some(next) = callers.get_mut(&owner).and_then(|(_, leaves)| leaves.pop_front()) else {
-            over.insert(owner);
-            continue;
-        };
-        left = left.saturating_sub(next.entry.stored_bytes);
-        most.push((bytes.saturating_sub(next.entry.stored_bytes), owner));
-        chosen.push(next);
-    }
-    if left > 0 { over } else { HashSet::new() }
 }

@@ -52,7 +52,7 @@ impl SharedStore for MemoryStore {
     }
 
     async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
-        self.with_lock(Op::Get, move |inner, now| {
+        self.with_lock(Op::Read, move |inner, now| {
             let of_root = inner.exchange.roots.iter().filter(|(_, other)| **other == root);
             let mut seen: Vec<_> = of_root.filter_map(|(beginning, _)| inner.seen(*beginning, now)).collect();
             let used = |seen: &Seen| inner.summaries.get(&seen.beginning).map(|(_, used)| *used);
@@ -64,7 +64,7 @@ impl SharedStore for MemoryStore {
     }
 
     async fn claim(&self, place: Place, claimant: Claimant) -> Result<Option<SeenState>, StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             let Place { root, beginning } = place;
             let is_own = |claimed: Claimed| claimed.token == Some(claimant.token);
             if let Some(seen) = inner.seen(beginning, now)
@@ -81,7 +81,7 @@ impl SharedStore for MemoryStore {
     }
 
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
-        self.with_lock(Op::Put, move |inner, now| {
+        self.with_lock(Op::Write, move |inner, now| {
             let claims = &mut inner.exchange.claims;
             if claims.get(&place.beginning).is_none_or(|claimed| claimed.token != Some(claimant.token)) {
                 return;
