@@ -182,7 +182,7 @@ fn describe_edits(config: &Config) -> String {
                         model.model, model.base_url
                     ),
                 };
-                format!("summarise from {}{calls}", describe_trigger(&config.summarize.trigger, config.summarize.when))
+                format!("summarise from {}{calls}", describe_trigger(&config.summarize.trigger, Moment::Any))
             }
         });
     }
