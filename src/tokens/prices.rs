@@ -65,7 +65,7 @@ pub struct Settings {
 }
 
 /// A number from 0 to `MOST`, in millionths.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Millionths<const MOST: u32>(u64);
 
 /// The price of a token, as a multiple of the price of an input token that no cache knows.
@@ -88,7 +88,7 @@ pub enum Break {
 }
 
 /// The prices of the tokens of a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Prices {
     /// A token that is read from the cache.
     pub read: Price,
