@@ -30,7 +30,7 @@ pub(super) struct Line {
 #[derive(Debug, SmartDefault)]
 pub(super) struct LineCache(
     #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))]
-    pub(super) WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
+    pub(super)  WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
 );
 
 /// The most bytes of all entries: about half a million lines.
