@@ -253,7 +253,7 @@ fn policy(trigger: usize) -> String {
         "clear_tool_results = {{ when = \"any\", trigger = {{ tokens = {trigger} }}, keep = {{ results = 3 }}, keep_reads = 0 }}\n\
          truncate_tool_results = {{ max_bytes = {MAX_RESULT} }}\n\
          tools = {{ read_page = {{ clear = false }} }}\n\
-         summarize = {{ when = \"any\", trigger = {{ tokens = {summarize} }}, instruction = \"{INSTRUCTION}\" }}\n\
+         summarize = {{ trigger = {{ tokens = {summarize} }}, instruction = \"{INSTRUCTION}\" }}\n\
          tokens.counter = \"estimate\""
     )
 }

@@ -254,8 +254,7 @@ fn with_flags_of(command: clap::Command, name: &str) -> clap::Command {
 /// Prints the settings in effect, as TOML. Fails if they are invalid, or if an environment variable that they name is missing.
 pub fn check_config(sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     Environment::read(&sources.variables, config)?;
-    let clear_tool_results = config.clear_tool_results.written_out();
-    print([Config { clear_tool_results, ..config.clone() }.to_toml()?])
+    print([config.to_toml()?])
 }
 
 /// Prints the script of a shell.

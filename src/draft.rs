@@ -56,8 +56,8 @@ use journal::{ChangeId, Journal};
 use replace::Replacement;
 
 pub use asks::Question;
-pub use context::{Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming};
-pub use prefix_keys::{AppliedSummary, CONVERSATIONS, PrefixKeys, conversation_name};
+pub use context::{Calibration, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming};
+pub use prefix_keys::{AppliedSummary, PrefixKeys, conversation_name};
 pub use reasoning::{EndedTurns, ReasoningMode};
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
@@ -148,8 +148,8 @@ pub struct Draft<'a> {
     journal: Journal,
     /// The fields of the report that edits set.
     pub(crate) report: Report,
-    /// No fewer bytes than the body has now.
-    n_bytes: usize,
+    /// No fewer bytes than the body has now, and so no fewer tokens.
+    pub(crate) n_bytes: usize,
     /// The bytes of what earlier requests had and this one has not.
     n_bytes_removed: usize,
     /// The missing input of a better plan.
@@ -198,8 +198,6 @@ pub type InsertionIndex = Index<4>;
 pub enum Leaving {
     /// As edits and the rules of the dialect say.
     Allowed,
-    /// Results without a call leave, which no server takes, and nothing else.
-    Orphans,
     /// Nothing leaves: what edits do to texts, and what they put in, is all that changes.
     Forbidden,
 }
@@ -286,11 +284,6 @@ impl<'a> Draft<'a> {
     pub fn request(&self) -> ParsedRequest<'a> {
         let &Self { dialect, body, conversation, .. } = self;
         ParsedRequest { dialect, body, conversation }
-    }
-
-    /// The arguments of the call that is a block, as the model has written them; none if it is not a call, or has none.
-    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
-        self.request().arguments(call)
     }
 
     /// The tool that a call is of; empty if it names none, or there is no call.

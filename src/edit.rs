@@ -11,7 +11,6 @@ pub mod clear_tool_results;
 pub mod deduplicate_tool_results;
 mod file_use;
 pub mod filter_tool_calls;
-mod names;
 pub mod own_texts;
 pub mod patch_tool_calls;
 pub mod request_prompt_cache;

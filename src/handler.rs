@@ -43,11 +43,11 @@ fn default_timeout() -> Period {
     Period::secs(10)
 }
 
-/// The longest text that a handler is sent, in bytes. Of a longer one it is sent the two ends.
-pub const MAX_TEXT: usize = 256 << 10;
+/// The longest text that a handler is sent, in bytes. Of a longer one it is not asked.
+pub const MAX_TEXT: usize = 1 << 20;
 
-/// The length of each end, in bytes.
-pub const MAX_END: usize = 64 << 10;
+/// The most bytes of the arguments of a call that it is sent.
+pub const MAX_ARGUMENTS: usize = 64 << 10;
 
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
@@ -67,17 +67,6 @@ pub enum Answer {
     Default,
     /// The handler has failed: the edit acts as without one.
     Failed,
-}
-
-/// The decision of an edit about a text.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Decision {
-    /// It puts this there.
-    Replace(String),
-    /// It leaves the text as it is.
-    Leave,
-    /// It does what it does without a handler.
-    Default,
 }
 
 /// The answers that are known.
@@ -108,10 +97,10 @@ pub struct HandlerAsk {
     pub conversation: Option<ChainKey>,
     /// The tool.
     pub tool: String,
-    /// The arguments of the call, as the model has written them, at most [`MAX_END`] bytes of them.
+    /// The arguments of the call, as the model has written them, at most [`MAX_ARGUMENTS`] bytes of them.
     pub arguments: String,
     /// The text.
-    pub text: AskedText,
+    pub text: String,
     /// How many bytes the answer may have.
     pub most_bytes: usize,
 }
@@ -134,26 +123,6 @@ pub enum Subject {
     Payload(Payload),
     /// Something else.
     Name(String),
-}
-
-/// The text of a question.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum AskedText {
-    /// All of it.
-    Whole(String),
-    /// Its ends.
-    Ends {
-        /// The beginning.
-        head: String,
-        /// The end.
-        tail: String,
-        /// How many bytes the text has.
-        bytes: usize,
-        /// The name under which it is stored before the handler is asked.
-        handle: PayloadKey,
-        /// The stored payload.
-        payload: Payload,
-    },
 }
 
 /// Why a text cannot stand where a handler wants it to.
@@ -183,14 +152,14 @@ pub enum AnswerFault {
 impl HandlerAsk {
     /// Whether a text may stand where a handler wants it to. `is_notice` says whether a line may be one of abridge's own.
     pub fn check(&self, answer: &str, is_notice: impl Fn(&str) -> bool) -> Result<(), AnswerFault> {
-        let foreign = |handle: PayloadKey| !self.text.has(&handle.to_string());
+        let foreign = |handle: PayloadKey| !self.text.contains(&handle.to_string());
         match answer {
             _ if answer.trim().is_empty() => Err(AnswerFault::Blank),
             _ if answer.len() > self.most_bytes => {
                 Err(AnswerFault::TooLong { bytes: answer.len(), most: self.most_bytes })
             }
             _ if handles_in(answer).any(foreign) => Err(AnswerFault::Handle),
-            _ if answer.lines().any(|line| is_notice(line) && !self.text.has(line)) => Err(AnswerFault::Notice),
+            _ if answer.lines().any(|line| is_notice(line) && !self.text.contains(line)) => Err(AnswerFault::Notice),
             _ => Ok(()),
         }
     }
@@ -199,12 +168,12 @@ impl HandlerAsk {
 // === impl Answer ===
 
 impl Answer {
-    /// The decision for an edit that has room for `most_bytes` now; it may have had more room when the answer was made.
-    pub fn decision(&self, most_bytes: usize) -> Decision {
+    /// The answer for an edit that has room for `most_bytes` now; it may have had more room when the answer was made.
+    #[must_use]
+    pub fn within(&self, most_bytes: usize) -> Self {
         match self {
-            Self::Replace { text } if text.len() <= most_bytes => Decision::Replace(text.clone()),
-            Self::Leave => Decision::Leave,
-            Self::Default | Self::Failed | Self::Replace { .. } => Decision::Default,
+            Self::Replace { text } if text.len() > most_bytes => Self::Default,
+            answer => answer.clone(),
         }
     }
 }
@@ -235,37 +204,5 @@ impl<S: BuildHasher + Sync> AnswerIndex for HashMap<ChainKey, Arc<Answer>, S> {
 impl AnswerIndex for NoAnswers {
     fn answer(&self, _: ChainKey) -> Option<Arc<Answer>> {
         None
-    }
-}
-
-// === impl AskedText ===
-
-impl AskedText {
-    /// A text of `name`, of which a long one is given by its ends.
-    pub fn of(text: &str, handle: PayloadKey, payload: impl FnOnce() -> Payload) -> Self {
-        if text.len() <= MAX_TEXT {
-            return Self::Whole(text.to_owned());
-        }
-        let (head, tail) = (text.floor_char_boundary(MAX_END), text.ceil_char_boundary(text.len() - MAX_END));
-        let piece = |piece: Option<&str>| piece.unwrap_or_default().to_owned();
-        let (head, tail) = (piece(text.get(..head)), piece(text.get(tail..)));
-        Self::Ends { head, tail, bytes: text.len(), handle, payload: payload() }
-    }
-
-    fn parts(&self) -> [&str; 2] {
-        match self {
-            Self::Whole(text) => [text, ""],
-            Self::Ends { head, tail, .. } => [head, tail],
-        }
-    }
-
-    /// How many bytes the question takes in memory.
-    pub fn weight(&self) -> usize {
-        self.parts().map(str::len).iter().sum()
-    }
-
-    /// Whether what is known of the text contains another one.
-    pub fn has(&self, other: &str) -> bool {
-        self.parts().iter().any(|part| part.contains(other))
     }
 }

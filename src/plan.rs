@@ -190,22 +190,6 @@ pub struct Change {
     pub tokens: Option<Sizes>,
     /// The names of what was taken out and stored: of each text of a result one.
     pub handles: Vec<PayloadKey>,
-    /// Why a file that was read is not kept by `clear_tool_results.keep_reads`, if something has happened to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<Stale>,
-}
-
-/// What has happened to a file since a result was read from it.
-#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq, Serialize)]
-pub enum Stale {
-    /// It was read again: as a whole, or the same part of it.
-    #[display("read again")]
-    #[serde(rename = "read again")]
-    ReadAgain,
-    /// It was written, moved or removed.
-    #[display("edited since")]
-    #[serde(rename = "edited since")]
-    EditedSince,
 }
 
 /// A size before and after a change.
@@ -271,7 +255,7 @@ impl Change {
     /// A change about no call.
     pub fn new(edit: &'static str, action: Action, bytes: Sizes) -> Self {
         let (call_id, handles) = (String::new(), Vec::new());
-        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles, why: None }
+        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles }
     }
 }
 
@@ -362,7 +346,6 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
-            why: None,
         }
     }
 

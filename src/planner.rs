@@ -1,6 +1,5 @@
 //! The policy: which edits run, in which order; and the plan that they make of one request.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ use crate::tokens::prices::{self, PriceList};
 use crate::tokens::{self, Meter, models};
 
 pub use crate::draft::{
-    Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,
+    Calibration, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,
 };
 
 mod learnt_forms;
@@ -133,7 +132,7 @@ pub enum EditName {
     /// Replaces lines of results that an earlier message has with pointers to them. It runs after the edits above, whatever
     /// its place in the list.
     DeduplicateToolResults,
-    /// Replaces old messages with a summary.
+    /// Replaces old messages with a summary, after the edits above.
     Summarize,
     /// Asks for the prompt cache where the client does not.
     RequestPromptCache,
@@ -311,23 +310,15 @@ impl Planner {
 }
 
 impl Policy {
-    /// The edits that `settings.policy` lists. One that is listed again is the same one, and runs once.
+    /// The edits that `settings.policy` lists.
     pub fn new(settings: &PlanSettings) -> Self {
-        let mut names: Vec<EditName> = Vec::new();
-        for &name in &settings.policy.edits {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        // Pointers lead to messages that the other edits have left as they came.
-        if let Some(at) = names.iter().position(|name| *name == EditName::DeduplicateToolResults) {
-            let edit = names.remove(at);
-            let end = names
-                .iter()
-                .rposition(|name| !matches!(name, EditName::Summarize | EditName::RequestPromptCache))
-                .map_or(0, |last| last + 1);
-            names.insert(end, edit);
-        }
+        let mut names = settings.policy.edits.clone();
+        // Pointers lead to messages that other edits have left as they came, and summaries are made of what all have left.
+        names.sort_by_key(|name| match name {
+            EditName::DeduplicateToolResults => 1,
+            EditName::Summarize | EditName::RequestPromptCache => 2,
+            _ => 0,
+        });
         let language = settings.language;
         let [cleared, cleared_media] = settings.clear_tool_results.templates(language);
         let shared = &Arc::new(SharedSettings {
@@ -364,7 +355,7 @@ impl Policy {
             }
         };
         let edits: Vec<_> = names.iter().map(edit).collect();
-        let counts_from = counts_from(&edits, Some(MIN_WINDOW));
+        let counts_from = counts_from(&edits, Some(MIN_WINDOW)).min(counts_from(&edits, None));
         Self {
             settings: settings.clone(),
             names,
@@ -382,13 +373,9 @@ impl Policy {
     }
 
     /// The forms of requests for a model.
-    pub fn forms(&self, model: Option<&str>) -> Cow<'_, [Form]> {
+    pub fn forms(&self, model: Option<&str>) -> Vec<Form> {
         let Settings { forms, learnt, .. } = &self.settings.policy;
-        let learnt = learnt.of(model);
-        if learnt.is_empty() {
-            return Cow::Borrowed(forms);
-        }
-        let more = learnt.iter().filter(|form| !forms.contains(form));
+        let more = learnt.of(model).iter().filter(|form| !forms.contains(form));
         forms.iter().chain(more).copied().collect()
     }
 
@@ -405,14 +392,12 @@ impl Policy {
         context: &PlanContext<'_>,
     ) -> Result<Box<Plan>, ParseError> {
         let request = ParsedRequest { dialect, body, conversation: whole };
-        // No server takes an empty array, so what would leave one leaves less.
-        for leaving in [Leaving::Allowed, Leaving::Orphans] {
-            let plan = self.drafted(request, context, leaving)?;
-            if plan.report.messages_after > 0 || whole.elements.is_empty() {
-                return Ok(plan);
-            }
+        let plan = self.drafted(request, context, Leaving::Allowed)?;
+        // No server takes an empty array.
+        if plan.report.messages_after == 0 && !whole.elements.is_empty() {
+            return self.drafted(request, context, Leaving::Forbidden);
         }
-        self.drafted(request, context, Leaving::Forbidden)
+        Ok(plan)
     }
 
     /// The plan that all edits make of a draft.
@@ -435,7 +420,7 @@ impl Policy {
             }
             draft.bind_reasoning(&self.settings.reasoning, whole, strips_now);
             draft.leaving = leaving;
-            draft.forms = self.forms(view.conversation.model.as_deref()).into_owned();
+            draft.forms = self.forms(view.conversation.model.as_deref());
             if let Some(n_frozen) = context.in_place {
                 draft.edit_in_place(n_frozen);
             }
@@ -454,7 +439,7 @@ impl Policy {
             context.meter.yield_now();
             // Messages that a summary replaces are not sent; they were checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
-            self.verified.check(dialect, body, view.conversation, hidden, || context.meter.yield_now())?;
+            self.verified.check(dialect, body, view.conversation, hidden)?;
         }
         Ok(plan)
     }

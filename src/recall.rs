@@ -181,21 +181,6 @@ impl Settings {
         dir.map(|dir| RetrievalMethod::File { dir, tool: &self.reader_tool })
     }
 
-    /// The longest of the sentences that say how to get a payload back, whatever a request offers.
-    pub fn longest_words(&self, language: Language) -> String {
-        let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned(), is_added: false });
-        let ways = match self.via {
-            Via::None => vec![],
-            Via::Retrieve => vec![Some(RetrievalMethod::Retrieve)],
-            Via::Mcp | Via::Tool => vec![recall()],
-            Via::Http => vec![self.http()],
-            Via::File => vec![self.file()],
-            Via::Auto | Via::Offered => vec![recall(), self.http(), self.file()],
-        };
-        let words = |way: RetrievalMethod<'_>| way.words(language, PayloadKey::from_bytes([0; 16]), MediaType::Text);
-        ways.into_iter().flatten().map(words).max_by_key(String::len).unwrap_or_default()
-    }
-
     /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
         !matches!(self.via, Via::Http | Via::File | Via::None | Via::Retrieve)

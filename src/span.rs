@@ -43,13 +43,6 @@ impl Span {
     }
 }
 
-impl Splice {
-    /// Whether it changes a body at all.
-    pub fn does_something(&self) -> bool {
-        !self.span.is_empty() || !self.with.is_empty()
-    }
-}
-
 /// The body with `splices` made, as pieces in order. They are sorted and disjoint, and are in `body`; several may stand
 /// at one place, and then follow each other there. What no splice touches is a slice of the allocation of `body`;
 /// without splices the answer is `body` itself.
@@ -103,14 +96,6 @@ mod tests {
         check("0123456789", &[(2, 4, "xyz"), (5, 5, "-"), (5, 5, "+"), (6, 9, "")], "01xyz4-+59");
         check("0123", &[(0, 2, ""), (4, 4, "!")], "23!");
         check("0123", &[(0, 4, "")], "");
-    }
-
-    #[test]
-    fn only_a_splice_of_nothing_with_nothing_does_nothing() {
-        let does_something =
-            |start, end, with: &'static [u8]| Splice { span: Span { start, end }, with: with.into() }.does_something();
-        assert!(!does_something(3, 3, b""));
-        assert!(does_something(3, 4, b"") && does_something(3, 3, b"x") && does_something(3, 4, b"x"));
     }
 
     #[test]

@@ -444,10 +444,7 @@ const EXAMPLE: &str = include_str!("../../proxy.toml.example");
 
 #[test]
 fn texts_of_nothing_but_blanks_are_refused() {
-    for (table, key) in [
-        ("clear_tool_results", "placeholder = ' {handle}{how}'\noffload = false"),
-        ("truncate_tool_results", "notice = \"\\n\""),
-    ] {
+    for (table, key) in [("clear_tool_results", "placeholder = ' '"), ("truncate_tool_results", "notice = \"\\n\"")] {
         let line = file(&format!("[{table}]\n{key}")).unwrap_err();
         assert!(line.starts_with("proxy.toml:2:") && line.contains("nothing but blanks"), "{line}");
     }

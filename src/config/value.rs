@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::de::value::StrDeserializer;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 use toml::Spanned;
@@ -214,6 +214,13 @@ impl<'de> Deserializer<'de> for &'de LocatedValue {
             Value::Text(text) => {
                 let name: StrDeserializer<'_, ConfigError> = text.as_str().into_deserializer();
                 visitor.visit_enum(name).map_err(|error| error.or_at(&self.location))
+            }
+            Value::Table(table) if table.len() == 1 => {
+                visitor.visit_enum(MapAccessDeserializer::new(Entries { rest: table.iter(), value: None }))
+            }
+            Value::Table(_) => {
+                let message = format!("exactly one key is needed; allowed: {}", allowed.join(", "));
+                Err(ConfigError::unlocated(message).or_at(&self.location))
             }
             _ => Err(ConfigError::from(ConfigErrorKind::NotAChoice { given: None, allowed }).or_at(&self.location)),
         }

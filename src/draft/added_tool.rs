@@ -32,11 +32,6 @@ impl<'a> Draft<'a> {
         self.beside.extend(at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) }));
     }
 
-    /// Lets the model control clearing, if the settings allow it.
-    pub fn offer_control(&mut self) {
-        self.offers_control = self.recall.controls;
-    }
-
     /// The tools and their place: one that controls clearing, and one if something that was taken out is read with it, or may be.
     pub(super) fn added_tools(&self) -> Option<BytesAt> {
         let is_named = || {
@@ -85,7 +80,7 @@ impl<'a> Draft<'a> {
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
     pub fn is_recall(&self, unit: UnitIndex) -> bool {
         let call = self.pairing().answered_block(unit);
-        let arguments = call.and_then(|call| Some((call, self.arguments(call)?)));
+        let arguments = call.and_then(|call| Some((call, self.request().arguments(call)?)));
         arguments.is_some_and(|(call, arguments)| self.recall.is_recall_call(self.whole.tool_name(call), &arguments))
     }
 

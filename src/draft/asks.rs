@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Draft, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
-use crate::handler::{AskedText, Decision, HandlerAsk, MAX_END, Subject, UsedAnswer};
+use crate::handler::{Answer, HandlerAsk, MAX_ARGUMENTS, MAX_TEXT, Subject, UsedAnswer};
 use crate::payload::Payload;
 use crate::span::Span;
 
@@ -42,49 +42,53 @@ const VERSION: &str = "1";
 
 impl ResultText<'_, '_> {
     /// Returns what a handler has the edit do with the text.
-    pub fn decision(&self, question: Question<'_>) -> Decision {
+    pub fn answer(&self, question: Question<'_>) -> Answer {
+        if self.len > MAX_TEXT {
+            return Answer::Default;
+        }
         let (name, Span { start, end }) = (self.source.name, self.source.source);
         let payload = || Payload::of_value(self.draft.body.slice(start..end), name.stored_len, name.media);
-        let text = || AskedText::of(self.text(), name.key, payload);
-        self.draft.decision(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
+        let text = || self.text().to_owned();
+        self.draft.answer(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
     }
 }
 
 impl Draft<'_> {
     /// The instruction of a handler for a text of the call that is a block. The text is known by `name`, which is that of
     /// `subject`.
-    pub fn decision(
+    pub fn answer(
         &self,
         question: Question<'_>,
         call: Option<BlockIndex>,
         name: &[u8],
-        text: impl FnOnce() -> AskedText,
+        text: impl FnOnce() -> String,
         subject: impl FnOnce() -> Subject,
-    ) -> Decision {
+    ) -> Answer {
         let Question { edit, handler, most_bytes } = question;
         let tool = self.tool_of(call);
-        let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
+        let arguments = call.and_then(|call| self.request().arguments(call)).unwrap_or_default();
         let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
         let key = self.context.keys.answer(self.context.caller, &key);
         let asks = &mut *self.asks.borrow_mut();
         if let Some(answer) = self.context.answers.answer(key) {
-            let decision = answer.decision(most_bytes);
+            let usable = answer.within(most_bytes);
             asks.n_used_bytes += arguments.len();
             if asks.n_used_bytes < MAX_BYTES {
                 asks.used.push(UsedAnswer { parts: parts.map(str::to_owned).to_vec(), subject: subject(), answer });
             }
-            return decision;
+            return usable;
         }
         let is_full = asks.list.len() >= MAX_ASKS || asks.n_bytes >= MAX_BYTES;
         if self.context.answers.can_ask() && !is_full && asks.list.iter().all(|asked| asked.key != key) {
             let (text, tool) = (text(), tool.to_owned());
-            let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
+            let arguments =
+                arguments.get(..arguments.floor_char_boundary(MAX_ARGUMENTS)).unwrap_or_default().to_owned();
             let conversation = PrefixKeys::root_of(self.whole(), &self.context, SCOPE);
-            asks.n_bytes += text.weight() + arguments.len();
+            asks.n_bytes += text.len() + arguments.len();
             let handler = handler.clone();
             asks.list.push(HandlerAsk { key, handler, edit, conversation, tool, arguments, text, most_bytes });
         }
-        Decision::Default
+        Answer::Default
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::fmt::Debug;
 
-use super::{Draft, PrefixKeys, Sent};
+use super::{Draft, PrefixKeys, Sent, SentIndex};
 use crate::conversation::{ElementIndex, Role, UnitIndex};
 use crate::handler::AnswerIndex;
 use crate::payload::{Caller, ChainKey, Keys, Place};
@@ -98,13 +98,7 @@ pub enum ColdPasses<'a> {
     /// In requests of so many elements.
     At(&'a [usize]),
     /// Where it is remembered.
-    Remembered(&'a dyn ColdPassIndex),
-}
-
-/// The memory of such passes.
-pub trait ColdPassIndex: Debug + Sync {
-    /// Whether one was made after a beginning, or in a conversation with this root.
-    fn has(&self, name: ChainKey) -> bool;
+    Remembered(&'a dyn SentIndex),
 }
 
 /// The passes that a draft finds.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::asks;
-use super::prefix_keys::display_name;
+use super::prefix_keys::{MAX_OPENING, conversation_name};
 use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Inserted, Insertion};
 use crate::conversation::{ElementIndex, UnitIndex};
@@ -74,7 +74,7 @@ impl Draft<'_> {
             answers,
             window,
             root: self.root,
-            conversation: display_name(self.whole(), &self.context),
+            conversation: conversation_name(self.whole(), self.context.keys, self.context.caller, MAX_OPENING),
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),
@@ -175,7 +175,7 @@ impl Draft<'_> {
             }
         }
         if splices.len() > n_outside {
-            splices.sort_by_key(|splice| splice.span.start); // stable: pieces at one place stay in order
+            splices.sort_by_key(|splice| splice.span.start);
         }
         (splices, n_elements, self.layout(&stands, placed))
     }
@@ -279,7 +279,7 @@ impl Draft<'_> {
             _ => return None,
         };
         let after = if let Action::Drop { .. } = action { 0 } else { self.message_tokens(unit) };
-        Some(Sizes { before: counts.of(unit)?, after })
+        Some(Sizes { before: *counts.units.get(unit.get())?, after })
     }
 
     /// Returns what must be stored, each payload once.
@@ -326,7 +326,7 @@ fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<
             dropped_to = Some(element);
         }
         while let Some(item) = rest.next_if(|item| item.behind == element.start) {
-            inserted.push(&item.bytes);
+            inserted.push(&*item.bytes);
         }
     }
     fill_gap(&mut splices, first, kept_before, dropped_to, None, &inserted);
@@ -341,7 +341,7 @@ fn fill_gap(
     before: Option<Span>,
     dropped_to: Option<Span>,
     behind: Option<Span>,
-    inserted: &[&Bytes],
+    inserted: &[&[u8]],
 ) {
     if dropped_to.is_none() && inserted.is_empty() {
         return;
@@ -351,31 +351,12 @@ fn fill_gap(
         (None, Some(behind)) => behind.start,
         _ => dropped_to.map_or(start, |dropped| dropped.end),
     };
-    splices.extend(pieces(Span { start, end }, before.is_some(), inserted, before.is_none() && behind.is_some()));
-}
-
-/// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved
-/// result, stays a slice of the body.
-fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool) -> Vec<Splice> {
-    const LARGE: usize = 4096;
-    let mut pieces = Vec::new();
-    let mut text = BytesMut::new();
-    for (n, &element) in elements.iter().enumerate() {
-        if n > 0 || comma_before {
-            text.put_u8(b',');
-        }
-        if element.len() < LARGE {
-            text.put_slice(element);
-        } else {
-            pieces.push(text.split().freeze());
-            pieces.push(element.clone());
-        }
+    let mut with = inserted.join(&b","[..]);
+    match (before, behind) {
+        _ if inserted.is_empty() => {}
+        (Some(_), _) => with.insert(0, b','),
+        (None, Some(_)) => with.push(b','),
+        (None, None) => {}
     }
-    if comma_behind && !elements.is_empty() {
-        text.put_u8(b',');
-    }
-    pieces.push(text.freeze());
-    let behind = Span::empty(cut.end);
-    let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
-    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
+    splices.push(Splice { span: Span { start, end }, with: with.into() });
 }

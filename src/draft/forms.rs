@@ -10,7 +10,7 @@ use crate::conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role,
 use crate::dialect::{self, Form, media, strings};
 use crate::language::Language;
 use crate::payload::{Fingerprint, MediaType};
-use crate::plan::{Action, Sizes};
+use crate::plan::Action;
 use crate::span::{Span, Splice, joined, splice};
 use crate::tokens::image::Dimensions;
 
@@ -245,7 +245,7 @@ impl Draft<'_> {
             }
             let input = self.dialect.input(self.body, span);
             let takes_object = input.is_some_and(|input| input.emptied_text() == "{}");
-            if !takes_object || self.arguments(call).is_none_or(|arguments| strings::is_object(&arguments)) {
+            if !takes_object || self.request().arguments(call).is_none_or(|arguments| strings::is_object(&arguments)) {
                 continue;
             }
             if let Ok(proposed) = self.propose_input(call, options) {
@@ -276,10 +276,7 @@ impl Draft<'_> {
         let unit = self.unit_at(span);
         let text = str::from_utf8(span.of(self.body)).unwrap_or_default();
         let stored = self.payload_name(span, Fingerprint::of(text.as_bytes()), || Some(text));
-        let bytes = Sizes { before: span.len(), after: with.len() };
-        let replacements = vec![Replacement::whole(span, with, stored)];
-        let proposed = ProposedEdit { replacements, bytes, ..ProposedEdit::new(unit, None) };
-        self.apply_to_any(LABEL, Action::Mend { message: unit.get() }, proposed);
+        self.overwrite(LABEL, Action::Mend { message: unit.get() }, unit, Replacement::whole(span, with, stored));
     }
 
     /// Inserts an answer of the model between results and a message of the user, which later instructions may become. If texts
@@ -392,7 +389,7 @@ impl Draft<'_> {
 
     /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
     fn mend(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
-        self.overwrite(LABEL, Action::Mend { message: unit.get() }, unit, span, with)
+        self.overwrite(LABEL, Action::Mend { message: unit.get() }, unit, Replacement::whole(span, with, None))
     }
 }
 

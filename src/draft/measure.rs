@@ -23,19 +23,7 @@ pub(super) struct Counts {
     pub(super) units: Vec<usize>,
 }
 
-impl Counts {
-    /// The tokens of one unit.
-    pub(super) fn of(&self, unit: UnitIndex) -> Option<usize> {
-        self.units.get(unit.get()).copied()
-    }
-}
-
 impl Draft<'_> {
-    /// No fewer bytes than the body has now, and so no fewer tokens.
-    pub fn n_bytes(&self) -> usize {
-        self.n_bytes
-    }
-
     /// How many tokens the model of this request takes, if that is known.
     pub fn window(&self) -> Option<usize> {
         let window = || self.context.meter.window(self.conversation.model.as_deref());
@@ -54,7 +42,7 @@ impl Draft<'_> {
 
     /// The tokens of one unit as it came.
     pub fn tokens_as_received(&self, unit: UnitIndex) -> usize {
-        self.counts().of(unit).unwrap_or_default()
+        self.counts().units.get(unit.get()).copied().unwrap_or_default()
     }
 
     /// No fewer bytes than any request of this conversation has had, as the edits so far have left them.

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{ChangeId, Draft, Label, ParsedRequest, PlanContext, Replacement, SummaryTiming};
 use crate::conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from};
-use crate::payload::{Chain, ChainKey, PayloadKey};
+use crate::payload::{Caller, Chain, ChainKey, Keys, PayloadKey};
 use crate::plan::{Action, Change, Need, Sizes};
 use crate::span::Span;
 use crate::summary::{NoSummaries, Summary, SummaryState};
@@ -37,19 +37,8 @@ pub struct AppliedSummary {
     pub summary: Arc<Summary>,
 }
 
-/// The scope of the names of conversations, which separates them from the keys of summaries.
-pub const CONVERSATIONS: &[u8] = b"conversation";
-
 /// How many messages name a conversation on the page. Some clients begin all sessions of a folder with the same message.
-const MAX_OPENING: usize = 8;
-
-/// The name of a conversation by the first message of the user, and not by instructions, which may have the time. `None` if the
-/// request does not show its beginning. `chain` has the scope [`CONVERSATIONS`].
-pub fn conversation_name(request: ParsedRequest<'_>, mut chain: Chain) -> Option<ChainKey> {
-    let conversation = request.conversation;
-    let first = conversation.opening().next().filter(|_| !conversation.traits.history_elsewhere)?;
-    Some(push(&mut chain, request, first))
-}
+pub(super) const MAX_OPENING: usize = 8;
 
 /// The name of the beginning that ends with an element, after that of the one before it.
 fn push(chain: &mut Chain, request: ParsedRequest<'_>, element: &Element) -> ChainKey {
@@ -57,16 +46,16 @@ fn push(chain: &mut Chain, request: ParsedRequest<'_>, element: &Element) -> Cha
     chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)))
 }
 
-/// The name of a conversation on the page: by all that the user says before the first answer. Every request gets one, so it is
-/// made of hashes that are remembered.
-pub(super) fn display_name(request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
+/// The name of a conversation by the first messages of the user, and not by instructions, which may have the time. `None` if the
+/// request does not show its beginning. Every request gets one, so it is made of hashes that are remembered.
+pub fn conversation_name(request: ParsedRequest<'_>, keys: &Keys, caller: Caller, most: usize) -> Option<ChainKey> {
     let ParsedRequest { dialect, body, conversation } = request;
     let key = |element: &Element| {
         let written = conversation.element_fingerprint(element, body);
-        let key = context.keys.message(context.caller, written, || dialect.canonical(element.span.of(body)));
+        let key = keys.message(caller, written, || dialect.canonical(element.span.of(body)));
         u128::from_be_bytes(*key.as_bytes())
     };
-    let opening = conversation.opening().take(MAX_OPENING).filter(|_| !conversation.traits.history_elsewhere);
+    let opening = conversation.opening().take(most).filter(|_| !conversation.traits.history_elsewhere);
     let name = opening.map(key).reduce(|name, key| name.rotate_left(1) ^ key)?;
     Some(ChainKey::from_bytes(name.to_be_bytes()))
 }

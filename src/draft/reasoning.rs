@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, Leaving, Offload};
+use super::{Draft, Leaving, Offload, Replacement};
 use crate::conversation::{Conversation, Role, UnitIndex};
 use crate::dialect::Switch;
 use crate::payload::{Fingerprint, PayloadKey};
@@ -184,7 +184,8 @@ impl Draft<'_> {
         for unit in UnitIndex::each(&rest) {
             let name = self.dialect.name_beside_reasoning(self.body, self.span(unit));
             if let Some(name) = name.filter(|_| self.is_in_place(unit)) {
-                self.overwrite(LABEL, Action::Strip { message: unit.get() }, unit, name, Bytes::new());
+                let new = Replacement::whole(name, Bytes::new(), None);
+                self.overwrite(LABEL, Action::Strip { message: unit.get() }, unit, new);
             }
         }
     }

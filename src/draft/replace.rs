@@ -12,7 +12,7 @@ use super::{ChangeId, Draft, Label, Offload};
 use crate::conversation::{BlockIndex, Role, UnitIndex};
 use crate::dialect::{self, strings};
 use crate::payload::{Fingerprint, MediaType, PayloadKey, PayloadName};
-use crate::plan::{Action, Change, Sizes, SkipReason, Stale};
+use crate::plan::{Action, Change, Sizes, SkipReason};
 use crate::span::{Span, Splice};
 use crate::tokens::Countable;
 
@@ -51,8 +51,6 @@ pub struct ProposedEdit {
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
-    /// The change of the file that the result was read from, if the edit is made because of it.
-    pub(crate) why: Option<Stale>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -115,7 +113,7 @@ impl Replacement {
 impl ProposedEdit {
     /// Nothing yet, in a unit that is a result of a call, or has it.
     pub(super) fn new(unit: UnitIndex, call: Option<BlockIndex>) -> Self {
-        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None }
+        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default() }
     }
 
     /// The names of what it takes out and stores.
@@ -166,9 +164,6 @@ impl Draft<'_> {
                 Ok(()) => self.add(&mut proposed, source, &cut, options.stored),
                 Err(why) => not_applicable = why,
             }
-        }
-        if texts.iter().any(SourceText::was_read) {
-            self.context.meter.yield_now();
         }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
@@ -269,7 +264,7 @@ impl Draft<'_> {
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let emptied = Replacement::whole(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes, why: None })
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -306,11 +301,11 @@ impl Draft<'_> {
     /// The same, whether the model has read the message or not.
     pub(super) fn apply_to_any(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let handles: Vec<_> = proposed.stored().collect();
-        let ProposedEdit { unit, call, replacements, bytes, why } = proposed;
+        let ProposedEdit { unit, call, replacements, bytes } = proposed;
         if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        let change = Change { bytes, why, ..self.about(edit, action, unit, call) };
+        let change = Change { bytes, ..self.about(edit, action, unit, call) };
         if !handles.is_empty() && self.context.offload == Offload::Impossible {
             self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;
@@ -340,12 +335,12 @@ impl Draft<'_> {
     }
 
     /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
-    pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, at: Span, with: Bytes) -> bool {
+    pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, new: Replacement) -> bool {
+        let at = new.span;
         let before = self.replacements.range(..=at.end).next_back();
         let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
-        let bytes = Sizes { before: at.len(), after: with.len() };
-        let replacements = vec![Replacement::whole(at, with, None)];
-        let proposed = ProposedEdit { replacements, bytes, ..ProposedEdit::new(unit, None) };
+        let bytes = Sizes { before: at.len(), after: new.len() };
+        let proposed = ProposedEdit { replacements: vec![new], bytes, ..ProposedEdit::new(unit, None) };
         !is_taken && self.apply_to_any(edit, action, proposed)
     }
 

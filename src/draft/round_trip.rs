@@ -27,10 +27,10 @@ impl Draft<'_> {
     /// further one of the same call, the call stays with all of its results.
     pub fn drop_round_trips(&mut self, edit: Label, rows: &[Row], since: UnitIndex) -> bool {
         let n_bytes = self.n_bytes;
-        let left = match rows {
-            [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
-            _ if self.comes_back(rows) => rows.iter().all(|row| self.may_lose_call(row)),
-            _ => self.drop_calls(edit, rows),
+        let left = if self.comes_back(rows) {
+            rows.iter().all(|row| self.may_lose_call(row))
+        } else {
+            self.drop_calls(edit, rows)
         };
         if left {
             self.n_bytes_removed += n_bytes.saturating_sub(self.n_bytes);
@@ -111,22 +111,6 @@ impl Draft<'_> {
     /// How many more results than one a call has.
     fn n_further(&self, call: BlockIndex) -> usize {
         self.pairing().call_of(call).map_or(0, |call| call.n_further)
-    }
-
-    /// Leaves a result out that answers no call.
-    fn drop_uncalled(&mut self, edit: Label, row: &Row) -> bool {
-        let Some(unit) = row.unit else { return false };
-        let gone = self.pairing().result(unit).is_some_and(|result| result.may_leave)
-            && !self.is_unread(unit)
-            && !self.has_replacements(unit)
-            && row.insertion.is_none()
-            && self.leaving != Leaving::Forbidden
-            && !self.breaks_order([unit].into_iter(), &BTreeSet::new())
-            && self.take(unit);
-        if gone {
-            self.record_drop(edit, unit);
-        }
-        gone
     }
 
     fn drop_calls(&mut self, edit: Label, rows: &[Row]) -> bool {

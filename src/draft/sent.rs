@@ -33,7 +33,7 @@ pub enum Sent<'a> {
     Recorded(&'a SentFacts),
 }
 
-/// The names of what was sent.
+/// The names of what was sent, and of where passes were made because the prompt cache had expired.
 pub trait SentIndex: Debug + Sync {
     /// Whether nothing is remembered of any conversation.
     fn is_empty(&self) -> bool;
@@ -290,19 +290,16 @@ impl Draft<'_> {
                 }
                 continue;
             }
-            let (mut cut, mut put) = (splice.span, splice.with.to_vec());
-            while let Some(next) = rest.next_if(|next| next.span == Span::empty(cut.end)) {
-                put.extend_from_slice(&next.with);
-                cut.end = next.span.end;
-            }
-            let gone = elements.iter().enumerate().skip(at).take_while(|(_, element)| element.span.end <= cut.end);
+            let gone = elements.iter().enumerate().skip(at);
+            let gone = gone.take_while(|(_, element)| element.span.end <= splice.span.end);
             for (n, element) in gone {
                 let units = self.whole.unit_range(&element.units);
                 if !units.iter().all(|unit| unit.flags.thinks && !unit.flags.speaks && unit.blocks.is_empty()) {
                     add(&[b"gone", &n.to_le_bytes()]);
                 }
             }
-            let put = put.trim_ascii().strip_prefix(b",").unwrap_or(put.trim_ascii());
+            let put = splice.with.trim_ascii();
+            let put = put.strip_prefix(b",").unwrap_or(put);
             let put = put.strip_suffix(b",").unwrap_or(put);
             if !put.is_empty() {
                 add(&[b"put", &number, put]);

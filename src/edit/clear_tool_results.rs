@@ -47,10 +47,10 @@ use self::regrets::CallCache;
 use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::own_texts::OwnTexts;
 use super::trigger::{Moment, Part};
-use super::{Edit, SharedSettings, names};
+use super::{Edit, SharedSettings, tools};
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
-use crate::handler::{Decision, MAX_ANSWER};
-use crate::plan::{Action, SkipReason, Stale};
+use crate::handler::{Answer, MAX_ANSWER};
+use crate::plan::{Action, SkipReason};
 use crate::tokens::{models::MediaLimits, prices::PriceList};
 
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
@@ -97,8 +97,6 @@ struct Clearing {
     input: Option<ProposedEdit>,
     /// How many tokens it frees, if that is needed.
     freed: usize,
-    /// The later use of the file that the result was read from.
-    why: Option<Stale>,
 }
 
 impl ClearToolResults {
@@ -119,14 +117,14 @@ impl ClearToolResults {
     /// Whether results of a tool may be cleared.
     fn clears(&self, tool: &str) -> bool {
         let own = self.shared.tools.find(tool, |settings| settings.clear);
-        own.unwrap_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool))
+        own.unwrap_or_else(|| !tools::any_fits(&self.settings.exclude_tools, tool))
     }
 
     /// Whether the arguments of calls of a tool are cleared.
     fn clears_input(&self, tool: &str) -> bool {
         match &self.settings.clear_tool_inputs {
             Inputs::Whether(whether) => *whether,
-            Inputs::Of(tools) => names::any_fits(tools, tool),
+            Inputs::Of(tools) => tools::any_fits(tools, tool),
         }
     }
 
@@ -160,15 +158,13 @@ impl ClearToolResults {
             let mut words = self.words(text, tool);
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
-            let decision = match handler.filter(|_| is_text) {
-                Some(_) if self.shared.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
-                Some(handler) => text.decision(Question { edit: NAME, handler, most_bytes }),
-                None => Decision::Default,
-            };
-            match decision {
-                Decision::Replace(answer) => words = answer + "\n" + &words,
-                Decision::Default => {}
-                Decision::Leave => {
+            let answer = handler
+                .filter(|_| is_text)
+                .map_or(Answer::Default, |handler| text.answer(Question { edit: NAME, handler, most_bytes }));
+            match answer {
+                Answer::Replace { text } => words = text + "\n" + &words,
+                Answer::Default | Answer::Failed => {}
+                Answer::Leave => {
                     is_left = true;
                     return None;
                 }
@@ -217,8 +213,7 @@ impl ClearToolResults {
         }
         draft.report.regrets = regrets;
         for (unit, clearing) in cleared {
-            if let Some(mut proposed) = clearing.result {
-                proposed.why = clearing.why;
+            if let Some(proposed) = clearing.result {
                 draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed);
             }
             if let Some(proposed) = clearing.input {
@@ -247,7 +242,7 @@ impl Edit for ClearToolResults {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
-        draft.offer_control();
+        draft.offers_control = self.shared.recall.controls;
         self.clear_old_results(draft);
         self.fit_media(draft);
     }

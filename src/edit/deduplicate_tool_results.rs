@@ -24,24 +24,16 @@ use std::{borrow::Cow, mem, ops::Range, sync::Arc};
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use self::{
-    lines::LineCache,
-    runs::{PointerCache, Pointers, Run},
-};
-use super::{
-    Edit, Language, SharedSettings,
-    file_use::{self, FileUse},
-    names,
-};
-use crate::{
-    conversation::{BlockIndex, UnitIndex},
-    draft::{Draft, NotApplicable, Offload, ProposedEdit, ReplaceOptions, ResultText, TextCut, TruncationCache},
-    plan::Action,
-};
+use self::lines::LineCache;
+use self::runs::{PointerCache, Pointers, Run};
+use super::file_use::{self, FileUse};
+use super::{Edit, Language, SharedSettings, tools};
+use crate::conversation::{BlockIndex, UnitIndex};
+use crate::draft::{Draft, NotApplicable, Offload, ProposedEdit, ReplaceOptions, ResultText, TextCut, TruncationCache};
+use crate::plan::Action;
 
 mod lines;
 mod runs;
-mod windows;
 
 /// `[deduplicate_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
@@ -71,23 +63,6 @@ pub struct DeduplicateToolResults {
     proposed: TruncationCache,
 }
 
-/// Words in the result of a failed edit of a file, in lower case.
-const FAILURES: [&str; 13] = [
-    "not found",
-    "no match",
-    "not match",
-    " matches",
-    "could not find",
-    "did not find",
-    "failed to find",
-    "failed to edit",
-    "does not exist in",
-    "no occurrence",
-    "no replacement",
-    "modified since",
-    "not been read",
-];
-
 /// The longest result that reports a failure.
 const MAX_FAILURE: usize = 4096;
 
@@ -103,14 +78,14 @@ impl DeduplicateToolResults {
 
     /// Whether a result may get pointers.
     fn may_have_pointers(&self, draft: &Draft<'_>, unit: UnitIndex) -> bool {
-        let is_excluded = |tool: &str| names::any_fits(&self.settings.exclude_tools, tool);
+        let is_excluded = |tool: &str| tools::any_fits(&self.settings.exclude_tools, tool);
         let call = draft.pairing().answered_block(unit);
         call.is_some_and(|call| !is_excluded(draft.conversation.tool_name(call))) && !draft.is_recall(unit)
     }
 
     /// The use that a call makes of files.
     fn file_use(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<FileUse> {
-        let arguments = || draft.arguments(call).map(Cow::into_owned);
+        let arguments = || draft.request().arguments(call).map(Cow::into_owned);
         file_use::of_call(&self.shared.tools, draft.conversation.tool_name(call), arguments)
     }
 
@@ -174,11 +149,7 @@ impl DeduplicateToolResults {
 
 /// Whether a result says that an edit has failed.
 fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
-    let is_failure = |text: &str| {
-        let text = text.to_lowercase();
-        FAILURES.iter().any(|failure| text.contains(failure))
-    };
-    draft.content_len(unit) <= MAX_FAILURE && draft.result_texts(unit).iter().any(|text| is_failure(text))
+    draft.content_len(unit) <= MAX_FAILURE && draft.result_texts(unit).iter().any(|text| file_use::says_failure(text))
 }
 
 impl Edit for DeduplicateToolResults {

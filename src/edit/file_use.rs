@@ -26,7 +26,7 @@ pub(super) enum FileUse {
     Edit(Vec<String>),
 }
 
-/// The names of tools and of their arguments, as the file explains them.
+/// The names of tools and of their arguments, and the words of failures, as the file explains them.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Names {
@@ -37,6 +37,7 @@ struct Names {
     shells: Vec<String>,
     paths: Vec<String>,
     parts: Vec<String>,
+    failures: Vec<String>,
 }
 
 /// Tests read the file.
@@ -57,6 +58,12 @@ pub(super) fn of_call(tools: &Tools, name: &str, arguments: impl FnOnce() -> Opt
         (Some(key), _) => Some(read(&fields, &fields.string(&key)?)),
         (None, key) => Some(FileUse::Edit(vec![normal(&fields.string(&key?)?)])),
     }
+}
+
+/// Whether the result of an edit says that it has failed.
+pub(super) fn says_failure(text: &str) -> bool {
+    let text = text.to_lowercase();
+    NAMES.failures.iter().any(|words| text.contains(words))
 }
 
 fn built_in(name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<FileUse> {

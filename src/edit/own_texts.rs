@@ -2,7 +2,6 @@
 //! abridge may precede another.
 
 use crate::draft::ResultText;
-use crate::handler::MAX_ANSWER;
 use crate::language::Language;
 use crate::payload::{HANDLE_LEN, MediaType, PayloadKey};
 use crate::recall;
@@ -23,9 +22,6 @@ pub struct OwnTexts {
 /// A longer text is none of them, whatever it looks like.
 const MAX_TEXT: usize = 4096;
 
-/// A placeholder of more lines is not recognised after an answer.
-const MAX_LINES: usize = 8;
-
 impl OwnTexts {
     /// Whether a text may be one of them and nothing else. It is read only if it is short enough.
     pub(super) fn may_have<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
@@ -40,16 +36,6 @@ impl OwnTexts {
     /// Whether a text may replace a missing result.
     pub(super) fn may_be_missing(&self, text: &str) -> bool {
         text.len() < MAX_TEXT && self.missing.may_have_made(text)
-    }
-
-    /// Whether a text may be the answer of a handler followed by the placeholder. It is read only if it is short enough.
-    pub(super) fn may_be_answer<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
-        len <= MAX_ANSWER + MAX_TEXT && {
-            let text = text();
-            let end = text.get(text.ceil_char_boundary(len.saturating_sub(MAX_TEXT))..).unwrap_or_default();
-            let lines = memchr::memrchr_iter(b'\n', end.as_bytes()).take(MAX_LINES);
-            lines.filter_map(|at| end.get(at + 1..)).any(|last| self.cleared.may_have_made(last))
-        }
     }
 
     /// Whether a line may be one of them.

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use super::{Edit, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
 use crate::draft::{Draft, Question};
-use crate::handler::{AskedText, Decision, MAX_ANSWER, Subject};
+use crate::handler::{Answer, MAX_ANSWER, Subject};
 
 /// `[patch_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -183,11 +183,10 @@ impl PatchToolCalls {
         let handler = self.shared.handler(self.settings.handler.as_deref(), || None);
         let Some(handler) = handler else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
-        let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());
-        match draft.decision(question, Some(call), id.text.as_bytes(), asked, subject) {
-            Decision::Replace(answer) => Some(answer),
-            Decision::Leave | Decision::Default => Some(text),
+        match draft.answer(question, Some(call), id.text.as_bytes(), || text.clone(), subject) {
+            Answer::Replace { text: answer } => Some(answer),
+            _ => Some(text),
         }
     }
 }

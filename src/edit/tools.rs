@@ -3,13 +3,11 @@
 //! An entry sets only the keys that it names. For each key the most specific entry that names it counts: the name itself
 //! before a pattern, a longer pattern before a shorter one, and of two as long the first in the alphabet.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt};
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::names;
+use crate::wildcard;
 
 /// `[tools]` of `proxy.toml`.
 pub type Settings = BTreeMap<String, Tool>;
@@ -64,8 +62,8 @@ pub struct Tool {
 }
 
 /// `true`, `false`, or a table with any of the following keys.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(untagged, expecting = "expected true, false or a table with some of the keys max_bytes, head and tail")]
 pub enum Truncate {
     /// As the edit's own settings say (`true`), or not at all (`false`).
     Whether(bool),
@@ -98,13 +96,13 @@ impl Tools {
     /// The tables as they were written.
     pub fn new(settings: &Settings) -> Self {
         let mut entries: Vec<_> = settings.iter().map(|(pattern, tool)| (pattern.clone(), tool.clone())).collect();
-        entries.sort_by_key(|(pattern, _)| (names::is_pattern(pattern), Reverse(pattern.chars().count())));
+        entries.sort_by_key(|(pattern, _)| (is_pattern(pattern), Reverse(pattern.chars().count())));
         Self { entries }
     }
 
     /// The value of a key for a tool, from the most specific table that has it.
     pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<T> {
-        self.entries.iter().filter(|(pattern, _)| names::fits(pattern, name)).find_map(|(_, tool)| key(tool))
+        self.entries.iter().filter(|(pattern, _)| fits(pattern, name)).find_map(|(_, tool)| key(tool))
     }
 
     /// All values of one key.
@@ -113,28 +111,19 @@ impl Tools {
     }
 }
 
-impl<'de> Deserialize<'de> for Truncate {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
+/// Whether `name` is what `pattern` says. Letter case matters, as it does to upstreams.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    wildcard::matches(pattern.chars(), name.chars())
+}
 
-        impl<'de> Visitor<'de> for Either {
-            type Value = Truncate;
+/// Whether it is a pattern and not simply a name.
+pub(super) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or a table")
-            }
-
-            fn visit_bool<E: Error>(self, whether: bool) -> Result<Truncate, E> {
-                Ok(Truncate::Whether(whether))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Truncate, A::Error> {
-                Limits::deserialize(MapAccessDeserializer::new(table)).map(Truncate::To)
-            }
-        }
-
-        from.deserialize_any(Either)
-    }
+/// Whether one of `patterns` fits.
+pub(super) fn any_fits(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| fits(pattern, name))
 }
 
 #[cfg(test)]
@@ -169,5 +158,37 @@ mod tests {
         assert_eq!(of("truncate = { max_bytes = 9, tail = 0 }"), Ok(Some(Truncate::To(limits))));
         assert!(of("truncate = 7").unwrap_err().message().contains("true, false or a table"));
         assert!(of("truncate = { maxbytes = 9 }").is_err());
+    }
+
+    #[test]
+    fn stars_and_question_marks() {
+        for (pattern, name) in [
+            ("bash", "bash"),
+            ("*", ""),
+            ("*", "x"),
+            ("mcp__*", "mcp__a"),
+            ("*_file", "read_file"),
+            ("a*b*c", "aXbYbZc"),
+            ("?", "é"),
+            ("**", "a"),
+            ("a*", "a"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("bash", "Bash"),
+            ("", "x"),
+            ("x", ""),
+            ("mcp__*", "mcp_a"),
+            ("*_file", "read_files"),
+            ("a*b*c", "aXbYbZ"),
+            ("?", ""),
+            ("?", "ab"),
+        ] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+        assert!(is_pattern("a*") && is_pattern("?a") && !is_pattern("mcp__a"));
+        let (pattern, name) = ("a*".repeat(40) + "b", "a".repeat(4000));
+        assert!(!fits(&pattern, &name));
     }
 }

@@ -69,7 +69,17 @@ impl Part {
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
     pub(super) fn limits(&self, draft: &mut Draft<'_>) -> Limits {
-        let window = if self.0.iter().any(Condition::asks_for_window) { draft.window() } else { None };
+        let asks = |condition: &Condition| condition.fraction.is_some() || condition.without_window;
+        let window = if self.0.iter().any(asks) { draft.window() } else { None };
+        let limits = self.limits_within(window);
+        if window.is_none() && limits.0.len() < self.0.len() {
+            draft.report.unknown_window = true;
+        }
+        limits
+    }
+
+    /// The conditions that may hold in a window of so many tokens, or in one that is not known.
+    fn limits_within(&self, window: Option<usize>) -> Limits {
         let limit = |condition: &Condition| {
             if condition.without_window && window.is_some() {
                 return None;
@@ -81,29 +91,19 @@ impl Trigger {
             let tokens = condition.tokens.max(part);
             Some(Limit { tokens, messages: condition.messages.unwrap_or_default() })
         };
-        let limits = Limits(self.0.iter().filter_map(limit).collect());
-        if window.is_none() && limits.0.len() < self.0.len() {
-            draft.report.unknown_window = true;
-        }
-        limits
+        Limits(self.0.iter().filter_map(limit).collect())
     }
 
     /// A body of fewer bytes is below every condition, whatever the model.
     pub(super) fn least_bytes(&self) -> usize {
-        self.least_bytes_within(Some(MIN_WINDOW))
+        self.least_bytes_within(Some(MIN_WINDOW)).min(self.least_bytes_within(None))
     }
 
     /// A body of fewer bytes is below every condition, where the window has so many tokens or is not known.
     pub(super) fn least_bytes_within(&self, window: Option<usize>) -> usize {
-        let least = |condition: &Condition| {
-            if condition.without_window && window.is_some_and(|window| window > MIN_WINDOW) {
-                return usize::MAX;
-            }
-            let part = condition.fraction.map(|fraction| window.map_or(usize::MAX, |window| fraction.of(window)));
-            let messages = condition.messages.map(|n| n.saturating_mul(3)); // {} and a comma
-            condition.tokens.max(part).max(messages).unwrap_or_default()
-        };
-        self.0.iter().map(least).min().unwrap_or(usize::MAX)
+        // A message is {} and a comma.
+        let least = |limit: &Limit| limit.tokens.unwrap_or_default().max(limit.messages.saturating_mul(3));
+        self.limits_within(window).0.iter().map(least).min().unwrap_or(usize::MAX)
     }
 }
 
@@ -116,10 +116,6 @@ impl Condition {
     /// From this part of the window on.
     pub(crate) fn fraction(part: f64) -> Self {
         Self { fraction: Fraction::new(part), ..Self::default() }
-    }
-
-    fn asks_for_window(&self) -> bool {
-        self.fraction.is_some() || self.without_window
     }
 }
 
@@ -172,7 +168,7 @@ impl<'de> Deserialize<'de> for Trigger {
 
 /// The part that an edit spares at the end of a conversation, counted from the newest backwards: a table with exactly one of the
 /// following keys.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
     /// This many results.
@@ -205,27 +201,6 @@ impl Keep {
         }
         draft.report.unknown_window = true;
         FALLBACK
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeepTable {
-    results: Option<usize>,
-    rounds: Option<usize>,
-    tokens: Option<usize>,
-    fraction: Option<Fraction>,
-}
-
-impl<'de> Deserialize<'de> for Keep {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match KeepTable::deserialize(from)? {
-            KeepTable { results: Some(n), rounds: None, tokens: None, fraction: None } => Ok(Self::Results(n)),
-            KeepTable { results: None, rounds: Some(n), tokens: None, fraction: None } => Ok(Self::Rounds(n)),
-            KeepTable { results: None, rounds: None, tokens: Some(n), fraction: None } => Ok(Self::Tokens(n)),
-            KeepTable { results: None, rounds: None, tokens: None, fraction: Some(part) } => Ok(Self::Fraction(part)),
-            _ => Err(D::Error::custom("exactly one key is needed; allowed: results, rounds, tokens, fraction")),
-        }
     }
 }
 

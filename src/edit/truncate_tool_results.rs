@@ -29,13 +29,12 @@ use smart_default::SmartDefault;
 
 use self::batch::CutRule;
 use super::own_texts::Template;
-use super::tools::{Limits, Tool, Truncate};
-use super::{Edit, Language, SharedSettings, names};
+use super::tools::{self, Limits, Tool, Truncate};
+use super::{Edit, Language, SharedSettings};
 use crate::conversation::{BlockKind, UnitIndex};
 use crate::draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache};
-use crate::handler::{Decision, MAX_ANSWER};
+use crate::handler::{Answer, MAX_ANSWER};
 use crate::plan::{Action, SkipReason};
-use crate::recall;
 
 mod batch;
 
@@ -43,8 +42,7 @@ mod batch;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The length in bytes that a longer result is cut to. The whole result goes to the store. The least value is the
-    /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Where the window of
+    /// The length in bytes that a longer result is cut to. The whole result goes to the store. Where the window of
     /// the model is known, results that come together are cut to a quarter of it. Allowed: 180 or more.
     #[default(50_000)]
     pub max_bytes: usize,
@@ -75,20 +73,10 @@ impl Settings {
         let places = ["tool_name", "left_out", "bytes", "handle", "how"];
         Template::new(self.notice.as_deref().unwrap_or(usual), &places)
     }
-
-    /// How long the longest notice is: results cannot be cut to fewer bytes. Names of tools count with 64 bytes, as long as
-    /// they may be.
-    pub fn longest_notice(&self, recall: &recall::Settings, language: Language) -> usize {
-        let how = recall.longest_words(language);
-        let filled = self.template(language).fill(|place| match place {
-            "tool_name" => LONGEST_NAME,
-            "left_out" | "bytes" => LONGEST_NUMBER,
-            "handle" => LONGEST_HANDLE,
-            _ => &how,
-        });
-        filled.len()
-    }
 }
+
+/// The least length that results can be cut to, in bytes: that of most notices.
+pub const LEAST_BYTES: usize = 180;
 
 /// Its name, as handlers are told it.
 const NAME: &str = "truncate_tool_results";
@@ -124,8 +112,8 @@ impl TruncateToolResults {
             Some(Truncate::Whether(whether)) => (!whether, false),
             Some(Truncate::To(_)) => (false, false),
             None => (
-                names::any_fits(&self.settings.exclude_tools, tool),
-                names::any_fits(&self.shared.recall.reader_tools, tool),
+                tools::any_fits(&self.settings.exclude_tools, tool),
+                tools::any_fits(&self.shared.recall.reader_tools, tool),
             ),
         };
         match (is_excluded || draft.is_for_program(unit), reads || draft.is_recall(unit)) {
@@ -152,21 +140,19 @@ impl TruncateToolResults {
         // No notice is longer than the one that says that all of it is left out.
         let left = share.saturating_sub(self.notice(text, tool, text.len).len());
         if let Some(handler) = self.handler(tool) {
-            match text.decision(Question { edit: NAME, handler, most_bytes: left.min(MAX_ANSWER) }) {
-                Decision::Replace(answer) => {
+            match text.answer(Question { edit: NAME, handler, most_bytes: left.min(MAX_ANSWER) }) {
+                Answer::Replace { text: answer } => {
                     let notice = self.notice(text, tool, text.len - answer.len());
                     return Some(TextCut { from: 0, to: text.len, words: answer + &notice });
                 }
-                Decision::Leave => return None,
-                Decision::Default => {}
+                Answer::Leave => return None,
+                Answer::Default | Answer::Failed => {}
             }
         }
-        let (head, tail) = match (limits.head, limits.tail) {
-            (None, None) => (left / 2, left - left / 2),
-            (Some(head), None) => (head.min(left), left.saturating_sub(head)),
-            (None, Some(tail)) => (left.saturating_sub(tail), tail.min(left)),
-            (Some(head), Some(tail)) => (head.min(left), tail.min(left.saturating_sub(head))),
-        };
+        // What one end does not take, the other may.
+        let most_tail = limits.tail.unwrap_or(if limits.head.is_some() { left } else { left - left / 2 });
+        let head = limits.head.unwrap_or(left.saturating_sub(most_tail)).min(left);
+        let tail = most_tail.min(left - head);
         let (from, to) = (head_end(text.text(), head), tail_start(text.text(), tail));
         (from < to).then(|| TextCut { from, to, words: self.notice(text, tool, to - from) })
     }
@@ -233,11 +219,6 @@ impl TruncateToolResults {
         }
     }
 }
-
-/// Values of the most bytes: no body is longer than 2 GiB.
-const LONGEST_NAME: &str = "----------------------------------------------------------------";
-const LONGEST_NUMBER: &str = "2147483648";
-const LONGEST_HANDLE: &str = "00000000000000000000000000";
 
 /// The table in which a tool says what is left of its results.
 fn limits(tool: &Tool) -> Option<Limits> {

@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use super::EngineConfig;
 use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
-use crate::handler::{Answer, AnswerIndex, AskedText, HandlerAsk};
+use crate::handler::{Answer, AnswerIndex, HandlerAsk};
 use crate::held::Held;
 use crate::payload::cache::By;
-use crate::payload::{ChainKey, PayloadKey, Place};
+use crate::payload::{ChainKey, Place};
 
 mod client;
 
@@ -64,15 +64,7 @@ struct PostedAsk<'a> {
     arguments: &'a str,
     bytes: usize,
     max_bytes: usize,
-    #[serde(flatten)]
-    text: PostedText<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum PostedText<'a> {
-    Whole { text: &'a str },
-    Ends { head: &'a str, tail: &'a str, handle: PayloadKey },
+    text: &'a str,
 }
 
 /// An answer as it comes.
@@ -246,12 +238,6 @@ impl AskError {
 
 impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
-        let (bytes, text) = match &ask.text {
-            AskedText::Whole(text) => (text.len(), PostedText::Whole { text }),
-            AskedText::Ends { head, tail, bytes, handle, .. } => {
-                (*bytes, PostedText::Ends { head, tail, handle: *handle })
-            }
-        };
         let posted = Self {
             version: VERSION,
             id: ask.key,
@@ -260,9 +246,9 @@ impl<'a> PostedAsk<'a> {
             conversation: ask.conversation,
             tool: &ask.tool,
             arguments: &ask.arguments,
-            bytes,
+            bytes: ask.text.len(),
             max_bytes: ask.most_bytes,
-            text,
+            text: &ask.text,
         };
         serde_json::to_vec(&posted).unwrap_or_default().into()
     }

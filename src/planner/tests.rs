@@ -88,12 +88,6 @@ fn the_shortest_form_clears_all_that_was_read() {
 }
 
 #[test]
-fn an_edit_that_is_listed_twice_runs_once() {
-    let twice = Settings { edits: vec![EditName::PatchToolCalls; 2], ..Settings::default() };
-    assert_eq!(plan(&twice, DANGLING), plan(&Settings::default(), DANGLING));
-}
-
-#[test]
 fn a_body_that_is_not_valid_is_not_changed() {
     for fault in [r"\x", "\\u12", "\u{1}", "\n"] {
         let body = format!(r#"{{"x":"{fault}","messages":[{{"role":"assistant","tool_calls":[{{"id":"1"}}]}}]}}"#);

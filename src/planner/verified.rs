@@ -14,9 +14,6 @@ const SLOTS: usize = 32_768;
 /// Shorter messages are checked again and not remembered: that is not dearer.
 const MIN_BYTES: usize = 256;
 
-/// New messages are checked in pieces of so many bytes, or of one message, between which other threads may run.
-const PIECE: usize = 64 << 10;
-
 /// The messages that were found to be valid.
 #[derive(Debug, SmartDefault)]
 pub(super) struct VerifiedMessages {
@@ -26,14 +23,13 @@ pub(super) struct VerifiedMessages {
 
 impl VerifiedMessages {
     /// Checks what a conversation was read from, except for the messages that are known to be valid, and for the `hidden`
-    /// stretches, in order, which do not go on. A message may replace one of them. Calls `yield_now` between two pieces.
+    /// stretches, in order, which do not go on. A message may replace one of them.
     pub(super) fn check(
         &self,
         dialect: &dyn Dialect,
         body: &[u8],
         conversation: &Conversation<'_>,
         hidden: impl Iterator<Item = Span>,
-        yield_now: impl Fn(),
     ) -> Result<(), ParseError> {
         let (mut new, mut from) = (Vec::new(), 0);
         let mut hidden = hidden.peekable();
@@ -51,21 +47,15 @@ impl VerifiedMessages {
                 stretch(from, gone.start)?;
                 from = gone.end;
             }
-            let known = span.start >= from && span.len() >= MIN_BYTES && {
-                let print = message.fingerprint(body);
-                let known = self.known.get(&print).is_some();
-                if !known {
-                    new.push(print);
-                }
-                known
-            };
-            if known {
+            if span.start < from || span.len() < MIN_BYTES {
+                continue;
+            }
+            let print = message.fingerprint(body);
+            if self.known.get(&print).is_some() {
                 stretch(from, span.start)?;
                 from = span.end;
-            } else if span.end >= from + PIECE {
-                stretch(from, span.end)?;
-                from = span.end;
-                yield_now();
+            } else {
+                new.push(print);
             }
         }
         for gone in hidden {
@@ -82,8 +72,6 @@ impl VerifiedMessages {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::dialect;
 
@@ -95,8 +83,7 @@ mod tests {
     fn check(verified: &VerifiedMessages, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked =
-            verified.check(dialect, body, &conversation, std::iter::empty(), || ()).map_err(|error| error.offset);
+        let checked = verified.check(dialect, body, &conversation, std::iter::empty()).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), strings::verify(body).is_ok());
         checked
     }
@@ -156,7 +143,7 @@ mod tests {
                 n == 1 || !hidden.contains(&(n - 1))
             });
             VerifiedMessages::default()
-                .check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n]), || ())
+                .check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n]))
                 .is_ok()
         };
         assert!(check(&[0, 2, 4]));
@@ -173,25 +160,5 @@ mod tests {
         check(&verified, body(&[&valid]).as_bytes()).unwrap();
         assert_eq!(check(&verified, whole.as_bytes()), Err(at));
         assert!(at > 3000, "{at}");
-    }
-
-    #[test]
-    fn new_messages_are_checked_in_pieces() {
-        let texts = ["a", "b", "c", "d", "e"].map(|text| text.repeat(PIECE / 2));
-        let texts = texts.each_ref().map(String::as_str);
-        let dialect = dialect::for_path("/chat/completions").unwrap();
-        let check = |verified: &VerifiedMessages, body: &str| {
-            let n_yields = Cell::new(0);
-            let conversation = dialect.parse(body.as_bytes()).unwrap();
-            let yield_now = || n_yields.set(n_yields.get() + 1);
-            let checked = verified.check(dialect, body.as_bytes(), &conversation, std::iter::empty(), yield_now);
-            (checked.map_err(|error| error.offset), n_yields.get())
-        };
-        let verified = VerifiedMessages::default();
-        assert_eq!(check(&verified, &body(&texts)), (Ok(()), 2));
-        assert_eq!(check(&verified, &body(&texts)), (Ok(()), 0), "they are known");
-        let broken = body(&[texts[0], texts[1], texts[2], "\\q", texts[3]]);
-        let (checked, n_yields) = check(&VerifiedMessages::default(), &broken);
-        assert_eq!((checked, n_yields), (Err(broken.find("\\q").unwrap() + 1), 1));
     }
 }

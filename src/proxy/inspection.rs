@@ -138,7 +138,7 @@ pub(super) fn sent_request(
     let was_planned = edited.report.is_some() || edited.parse_error.is_some();
     let inputs = PlanInputs {
         form: if was_planned { form } else { RequestForm::Unedited },
-        forms: planner.policy.forms(edited.report.as_ref().and_then(|report| report.model.as_deref())).into_owned(),
+        forms: planner.policy.forms(edited.report.as_ref().and_then(|report| report.model.as_deref())),
         windows: learned_window(edited, &planner.meter).into_iter().collect(),
         token_factor: edited.basis.counted.map(|counted| counted.factor),
         cold_passes: edited.basis.cold_passes.clone(),
@@ -239,7 +239,6 @@ mod tests {
             bytes: Sizes::default(),
             tokens: None,
             handles: Vec::new(),
-            why: None,
         };
         let text = Bytes::from(vec![b' '; MAX_HELD / 4]);
         let unchanged = EditedBody { report: Some(Report::default()), ..EditedBody::untouched(text.clone()) };

@@ -20,7 +20,7 @@ use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, ClientBody, Limits, ReadError};
 use crate::dialect::Dialect;
-use crate::draft::{CONVERSATIONS, ParsedRequest, conversation_name};
+use crate::draft::{ParsedRequest, conversation_name};
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::ledger::Assignment;
@@ -163,11 +163,11 @@ impl Proxy {
         let RequestHead { dialect, caller, destination, .. } = *head;
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, chain) = (text.len(), self.engine.keys.chain(caller, CONVERSATIONS));
+        let (n_bytes, keys) = (text.len(), self.engine.keys.clone());
         let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
             let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
-            Some(*conversation_name(request, chain)?.as_bytes())
+            Some(*conversation_name(request, &keys, caller, 1)?.as_bytes())
         };
         run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }

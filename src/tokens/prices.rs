@@ -66,7 +66,7 @@ pub struct Settings {
 }
 
 /// A number from 0 to `MOST`, in millionths.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
 #[serde(try_from = "f64")]
 pub struct Millionths<const MOST: u32>(u64);
 
@@ -90,7 +90,7 @@ pub enum Break {
 }
 
 /// The prices of the tokens of a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Prices {
     /// A token that is read from the cache.
     pub read: Price,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    handler::{Answer, AnswerIndex, AskedText, Handler, HandlerAsk},
+    handler::{Answer, AnswerIndex, Handler, HandlerAsk},
     payload::ChainKey,
     plan::{Action, Plan},
     planner::{PlanContext, PlanSettings, Planner},
@@ -69,7 +69,7 @@ impl Rig {
 
     /// Returns what the handler answers: something shorter, something as long, no text, or nonsense.
     fn answer(&self, ask: &HandlerAsk) -> Answer {
-        let AskedText::Whole(text) = &ask.text else { return Answer::Failed };
+        let text = &ask.text;
         let dice = BuildHasherDefault::<DefaultHasher>::default().hash_one((self.seed, text, &ask.arguments, ask.edit));
         let piece = |most: usize| text.get(..text.floor_char_boundary(most)).unwrap_or_default().to_owned();
         let answered = match dice % 6 {

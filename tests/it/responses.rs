@@ -240,7 +240,7 @@ async fn counts_and_other_paths_stay_as_they_are_where_nothing_is_edited() {
 #[tokio::test]
 async fn what_stands_in_the_way_is_said_once() {
     let mut scene = Scene::with(
-        "recall.via = \"offered\"\nsummarize = { trigger = { messages = 4 }, when = \"any\", keep = { results = 0 } }\n\
+        "recall.via = \"offered\"\nsummarize = { trigger = { messages = 4 }, keep = { results = 0 } }\n\
          [[models]]\nmatch = \"gpt-5.6\"\ncontext_window = 32768",
     )
     .await;

@@ -9,8 +9,8 @@ use crate::edit::summarize::Endpoint;
 use crate::edit::tools::Truncate;
 use crate::edit::trigger::Keep;
 use crate::edit::trigger::Moment;
+use crate::edit::truncate_tool_results::LEAST_BYTES;
 use crate::engine::handlers::HandlerUrl;
-use crate::recall;
 use crate::tokens::prices::{self, Price};
 use crate::upstream::target::BaseUrl;
 
@@ -26,11 +26,11 @@ impl Checker<'_> {
             let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
             return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
         }
-        let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
+        let Config { clear_tool_results: clear, truncate_tool_results: truncate, .. } = self.config;
         let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
-        self.ensure(!clear.may_clear_to_blank(*language), &["clear_tool_results", "placeholder"], blank)?;
-        let has_text = truncate.notice.as_ref().is_none_or(|notice| !notice.trim().is_empty());
-        self.ensure(has_text, &["truncate_tool_results", "notice"], blank)?;
+        let has_text = |text: &Option<String>| text.as_ref().is_none_or(|text| !text.trim().is_empty());
+        self.ensure(has_text(&clear.placeholder), &["clear_tool_results", "placeholder"], blank)?;
+        self.ensure(has_text(&truncate.notice), &["truncate_tool_results", "notice"], blank)?;
         self.truncation()?;
         self.clearing()?;
         self.handlers()?;
@@ -38,21 +38,14 @@ impl Checker<'_> {
     }
 
     fn truncation(&self) -> Checked {
-        let Config { truncate_tool_results: truncate, recall, language, .. } = self.config;
-        // The same default as in the edit; the system may choose a port of five digits.
-        let public_url = recall.public_url.clone().or_else(|| self.config.address());
-        let public_url = Some(public_url.unwrap_or_else(|| "http://127.0.0.1:65535".to_owned()));
-        let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
         let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
             Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),
             _ => None,
         });
-        let all = [(vec!["truncate_tool_results", "max_bytes"], truncate.max_bytes)].into_iter().chain(of_tools);
-        all.into_iter().try_for_each(|(path, max_bytes)| {
-            let message = format_args!(
-                "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
-            );
-            self.ensure_any(max_bytes >= least, &[&path, &["truncate_tool_results", "notice"]], message)
+        let of_edit = (vec!["truncate_tool_results", "max_bytes"], self.config.truncate_tool_results.max_bytes);
+        of_tools.chain([of_edit]).try_for_each(|(path, max_bytes)| {
+            let message = format_args!("{max_bytes} is out of range; allowed: {LEAST_BYTES} or more");
+            self.ensure(max_bytes >= LEAST_BYTES, &path, message)
         })
     }
 

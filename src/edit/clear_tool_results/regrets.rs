@@ -57,17 +57,14 @@ impl CallCache {
         if written.len() > MAX_CALL_BYTES {
             return None;
         }
-        let written = Fingerprint::of(written);
-        if let Some(known) = self.0.get(&written) {
-            return Some(known);
-        }
-        let arguments = draft.arguments(call)?;
-        let by_value = serde_json::from_str::<Value>(&arguments).map(|value| value.to_string());
-        let tool = Fingerprint::of(draft.conversation.tool_name(call).as_bytes());
-        let identity = tool.then(Fingerprint::of(by_value.as_deref().unwrap_or(&arguments).as_bytes()));
-        let known = Arc::new(KnownCall { identity, handles: handles_in(&arguments).collect() });
-        self.0.insert(written, Arc::clone(&known));
-        Some(known)
+        let read = || {
+            let arguments = draft.request().arguments(call).ok_or(())?;
+            let by_value = serde_json::from_str::<Value>(&arguments).map(|value| value.to_string());
+            let tool = Fingerprint::of(draft.conversation.tool_name(call).as_bytes());
+            let identity = tool.then(Fingerprint::of(by_value.as_deref().unwrap_or(&arguments).as_bytes()));
+            Ok::<_, ()>(Arc::new(KnownCall { identity, handles: handles_in(&arguments).collect() }))
+        };
+        self.0.get_or_insert_with(&Fingerprint::of(written), read).ok()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::tokens::prices::{Break, Prices};
 const MOST_ADDED: u64 = 16;
 
 /// The rent since the last pass, and what it is compared with.
+#[derive(Default)]
 pub(super) struct Rent {
     prices: Prices,
     /// In millionths of an input token.
@@ -51,19 +52,7 @@ struct Sums(Vec<usize>);
 impl Rent {
     /// Before any message has come. `base` are the tokens that a request has beside its messages.
     pub(super) fn new(prices: Prices, base: usize) -> Self {
-        Self {
-            prices,
-            paid: 0,
-            tokens: Sums::default(),
-            n_sent: 0,
-            base,
-            unedited: 0,
-            added: 0,
-            saved: 0,
-            cleared: HashMap::new(),
-            n_cleared: 0,
-            price: 0,
-        }
+        Self { prices, base, ..Self::default() }
     }
 
     /// The next message came.

@@ -219,7 +219,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         let (Some(reads), Some(call)) = (&mut self.reads, row.call.filter(|_| !self.draft.is_further(row))) else {
             return;
         };
-        let arguments = || self.draft.arguments(call).map(Cow::into_owned);
+        let arguments = || self.draft.request().arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
         match file_use::of_call(&self.edit.shared.tools, tool, arguments) {
             Some(FileUse::Read { .. }) if !is_content() => {}
@@ -353,9 +353,8 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
-            let why = self.reads.as_ref().and_then(|reads| reads.stale.get(&number).copied());
             self.ready_frees += clearing.freed;
-            self.ready.insert(number, Clearing { why, ..clearing });
+            self.ready.insert(number, clearing);
         }
     }
 
@@ -389,7 +388,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn handled(&self, number: RowIndex, clearing: Clearing) -> Option<Clearing> {
         let asked = |row| Some((row, self.edit.handler(self.draft, row)?));
         let Some((row, handler)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
-        Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(handler))? })
+        self.edit.clearing(self.draft, row, self.count, Some(handler))
     }
 
     /// Takes out the next result that has been read and that nothing spares.

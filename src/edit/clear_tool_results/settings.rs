@@ -61,7 +61,7 @@ pub struct Settings {
     pub clear_media: bool,
     /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
     ///
-    /// Allowed: a text with more than blanks, also where a name in it has no value.
+    /// Allowed: a text with more than blanks.
     ///
     /// Not set: a text in `language`.
     ///
@@ -140,12 +140,6 @@ impl Settings {
         self.keep == Keep::Results(0) && self.keep_reads == 0 && is_any_size && self.frontier == Frontier::Sliding
     }
 
-    /// The same settings with what follows from others written out.
-    #[must_use]
-    pub fn written_out(&self) -> Self {
-        Self { when: Some(self.moment()), clear_at_least: self.at_least(), ..self.clone() }
-    }
-
     /// The text that replaces a result, and the one that replaces an image, a file or sound in a result.
     pub(crate) fn templates(&self, language: Language) -> [Template; 2] {
         let en = "[Cleared: {bytes} bytes of output of {tool_name}. {how}]";
@@ -154,16 +148,5 @@ impl Settings {
         let media = language.choose(en, "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]");
         let places = ["tool_name", "bytes", "media_type", "handle", "how"];
         [text, media].map(|usual| Template::new(self.placeholder.as_deref().unwrap_or(usual), &places))
-    }
-
-    /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
-    pub fn may_clear_to_blank(&self, language: Language) -> bool {
-        let [template, _] = self.templates(language);
-        let filled = template.fill(|place| match place {
-            "handle" if self.offload => "handle",
-            "handle" | "how" => "", // not every request has a way to read what was stored
-            _ => "value",
-        });
-        filled.trim().is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! The lines of texts, each known by a hash, which is remembered by the content of the text.
+//! The lines of texts, each known by a hash, which is remembered by the content of the text; and windows: so many adjacent lines.
 
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
@@ -30,7 +30,7 @@ pub(super) struct Line {
 #[derive(Debug, SmartDefault)]
 pub(super) struct LineCache(
     #[default(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, By(weight)))]
-    WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
+    pub(super)  WeighedCache<(Caller, Fingerprint), Arc<[TextLines]>>,
 );
 
 /// The most bytes of all entries: about half a million lines.
@@ -42,26 +42,11 @@ const EXPECTED_ENTRIES: usize = 1024;
 /// The bytes of an entry beside its lines.
 const ENTRY_BYTES: u64 = 256;
 
+/// The fewest bytes of a window of lines without its last line.
+const LEAST_WINDOW: usize = 24;
+
 fn weight(texts: &Arc<[TextLines]>) -> u64 {
     ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
-}
-
-impl LineCache {
-    /// The lines of the message with this fingerprint. `read` reads them if they are not cached.
-    pub(super) fn of(
-        &self,
-        caller: Caller,
-        message: Fingerprint,
-        read: impl FnOnce() -> Vec<TextLines>,
-    ) -> Arc<[TextLines]> {
-        let key = (caller, message);
-        if let Some(known) = self.0.get(&key) {
-            return known;
-        }
-        let lines: Arc<[TextLines]> = read().into();
-        self.0.insert(key, Arc::clone(&lines));
-        lines
-    }
 }
 
 impl TextLines {
@@ -123,6 +108,30 @@ fn hash(said: &str) -> NonZeroU64 {
     NonZeroU64::new(half).unwrap_or(NonZeroU64::MIN)
 }
 
+/// The hash of each window of `n` lines, with the number of its first line. Windows with a pointer, those of equal lines, such as
+/// blank ones, and very short ones are left out.
+pub(super) fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
+    const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+    let leaving = (0..n).fold(1_u64, |power, _| power.wrapping_mul(BASE));
+    let (mut hash, mut since) = (0_u64, 0);
+    let (mut before, mut n_same) = (None, 0);
+    lines.iter().enumerate().filter_map(move |(at, line)| {
+        let Some(new) = line.hash else {
+            (hash, since) = (0, 0);
+            return None;
+        };
+        since += 1;
+        n_same = if before.replace(new) == Some(new) { n_same + 1 } else { 1 };
+        hash = hash.wrapping_mul(BASE).wrapping_add(new.get());
+        if since > n {
+            let old = lines.get(at - n).and_then(|line| line.hash).map_or(0, NonZeroU64::get);
+            hash = hash.wrapping_sub(old.wrapping_mul(leaving));
+        }
+        let first = lines.get((at + 1).saturating_sub(n)).map_or(0, |first| first.start);
+        (since >= n && n_same < n && line.start - first >= LEAST_WINDOW).then(|| (at + 1 - n, hash ^ (hash >> 29)))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,8 +161,24 @@ mod tests {
         let cache = LineCache::default();
         let caller = crate::payload::Keys::well_known().caller(&[]);
         for n in 0..4000_usize {
-            cache.of(caller, Fingerprint::of_numbers(n, n), || vec![TextLines::of(&"a line\n".repeat(1000))]);
+            cache.0.insert((caller, Fingerprint::of_numbers(n, n)), [TextLines::of(&"a line\n".repeat(1000))].into());
             assert!(cache.0.weight() <= MAX_BYTES, "{n}");
         }
+    }
+
+    #[test]
+    fn windows_are_the_same_wherever_the_lines_stand() {
+        let line = |line: &&str| if line.len() > 1 { (*line).to_owned() } else { format!("a longer line with {line}") };
+        let text = |lines: &[&str]| TextLines::of(&lines.iter().map(line).collect::<Vec<_>>().join("\n"));
+        let hashes = |lines: &[&str], n: usize| windows(&text(lines).lines, n).collect::<Vec<_>>();
+        let all = hashes(&["a", "b", "c", "d", "e", "f"], 3);
+        assert_eq!(all.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(hashes(&["x", "c", "d", "e"], 3)[1].1, all[2].1);
+        assert_ne!(hashes(&["d", "c", "e"], 3)[0].1, all[2].1, "another order");
+        assert_eq!(hashes(&["a", "b"], 3), []);
+        assert_eq!(hashes(&["{{", "}}", "]]"], 3), [], "too short");
+        assert_eq!(hashes(&["a", "a", "a", "a", "b"], 3).iter().map(|(first, _)| *first).collect::<Vec<_>>(), [2]);
+        let pointer = "[4 lines left out: lines 1-4 of x]";
+        assert_eq!(hashes(&["a", "b", pointer, "c", "d", "e"], 3), [(3, all[2].1)]);
     }
 }

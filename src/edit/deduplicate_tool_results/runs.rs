@@ -3,32 +3,24 @@
 //! The pointers of a result depend on the messages before it alone. So those of the beginning of a conversation are cached, and
 //! only results that came since are searched. Of earlier texts, only those windows of lines are indexed that a new text may have.
 
-use std::{
-    cell::LazyCell,
-    collections::{HashMap, HashSet},
-    hash::BuildHasher as _,
-    ops::Range,
-    sync::Arc,
-};
+use std::cell::LazyCell;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::hash::BuildHasher as _;
+use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 use smart_default::SmartDefault;
 
-use super::{
-    DeduplicateToolResults,
-    lines::TextLines,
-    windows::{WindowFilter, windows},
-};
-use crate::{
-    conversation::{BlockIndex, Role, Unit, UnitIndex},
-    draft::Draft,
-    edit::file_use::FileUse,
-    payload::{
-        Caller, Fingerprint,
-        cache::{self, By, WeighedCache},
-    },
-    raw::{self, Fields},
-};
+use super::DeduplicateToolResults;
+use super::lines::{TextLines, windows};
+use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
+use crate::draft::Draft;
+use crate::edit::file_use::FileUse;
+use crate::payload::cache::{self, By, WeighedCache};
+use crate::payload::{Caller, Fingerprint};
+use crate::raw::{self, Fields};
 
 /// The pointers of one result.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -107,6 +99,9 @@ struct Message {
     beginning: Fingerprint,
 }
 
+/// Hashes of windows.
+type Windows = HashSet<u64, FxBuildHasher>;
+
 /// The first occurrence of each window.
 type Index = HashMap<u64, Occurrence, FxBuildHasher>;
 
@@ -134,7 +129,7 @@ struct Search<'s, 'd> {
     calls: HashSet<Fingerprint>,
     repeated_calls: HashSet<Fingerprint>,
     /// The windows of the lines that pointers have left out of reads, by file.
-    left_out: HashMap<String, HashSet<u64, FxBuildHasher>>,
+    left_out: HashMap<String, Windows>,
     /// The use that calls make of files, and whether it has failed, by their results.
     file_uses: HashMap<UnitIndex, Option<(FileUse, bool)>>,
     /// Whether any run was found, also one that does not make its text smaller.
@@ -204,10 +199,13 @@ impl DeduplicateToolResults {
 
     /// The texts of a message, each with its lines.
     fn texts(&self, draft: &Draft<'_>, message: &Message) -> Arc<[TextLines]> {
-        self.lines.of(draft.context.caller, message.fingerprint, || match &message.calls {
+        let read = || match &message.calls {
             None => draft.result_texts(message.unit).iter().map(|text| TextLines::of(text)).collect(),
             Some(calls) => BlockIndex::each(calls).enumerate().flat_map(|(n, call)| written(draft, call, n)).collect(),
-        })
+        };
+        let key = (draft.context.caller, message.fingerprint);
+        let Ok(lines) = self.lines.0.get_or_insert_with(&key, || Ok::<_, Infallible>(read()));
+        lines
     }
 }
 
@@ -229,7 +227,8 @@ impl<'s, 'd> Search<'s, 'd> {
 
     /// The pointers of all results, where those of the first `n_known` messages are known, and whether any run was found.
     fn run(mut self, n_known: usize, known: &[Pointers]) -> (Vec<Pointers>, bool) {
-        let filter = self.filter(n_known);
+        // Where all results are searched, all windows may be asked for.
+        let searched = (n_known > 0).then(|| self.windows_from(n_known));
         let mut all = Vec::with_capacity(known.len());
         let mut known = known.iter().peekable();
         for (n, message) in self.messages.iter().enumerate() {
@@ -241,7 +240,7 @@ impl<'s, 'd> Search<'s, 'd> {
             if let Some(pointers) = &pointers {
                 self.note(n, pointers);
             }
-            self.add_to_index(n, pointers.as_ref().map_or(&[], |pointers| &pointers.runs), &filter);
+            self.add_to_index(n, pointers.as_ref().map_or(&[], |pointers| &pointers.runs), searched.as_ref());
             all.extend(pointers);
         }
         (all, self.has_runs)
@@ -262,25 +261,22 @@ impl<'s, 'd> Search<'s, 'd> {
         }
     }
 
-    /// The windows of the results that are searched.
-    fn filter(&self, n_known: usize) -> WindowFilter {
-        let mut filter = WindowFilter::new();
+    /// The windows of the results after the first `n_known` messages.
+    fn windows_from(&self, n_known: usize) -> Windows {
         let new = self.messages.iter().zip(&self.texts).skip(n_known).filter(|(message, _)| message.calls.is_none());
-        for text in new.flat_map(|(_, texts)| texts.iter()) {
-            windows(&text.lines, self.edit.settings.min_lines).for_each(|(_, window)| filter.add(window));
-        }
-        filter
+        let texts = new.flat_map(|(_, texts)| texts.iter());
+        texts.flat_map(|text| windows(&text.lines, self.edit.settings.min_lines)).map(|(_, window)| window).collect()
     }
 
     /// Adds the lines of a message that are sent.
-    fn add_to_index(&mut self, message: usize, runs: &[Run], filter: &WindowFilter) {
+    fn add_to_index(&mut self, message: usize, runs: &[Run], searched: Option<&Windows>) {
         let Self { index, texts, edit, .. } = self;
         for (text, TextLines { lines, .. }) in texts.get(message).into_iter().flat_map(|texts| texts.iter()).enumerate()
         {
             for (range, n_shown) in sent_ranges(runs.iter().filter(|run| run.text == text), lines.len()) {
                 let sent = lines.get(range.clone()).unwrap_or_default();
                 for (at, window) in windows(sent, edit.settings.min_lines) {
-                    if filter.may_have(window) {
+                    if searched.is_none_or(|searched| searched.contains(&window)) {
                         let (line, n_shown, end) = (range.start + at, n_shown + at, range.end);
                         index.entry(window).or_insert(Occurrence { message, text, line, n_shown, end });
                     }
@@ -299,7 +295,7 @@ impl<'s, 'd> Search<'s, 'd> {
         }
         let call = self.draft.pairing().answered_block(message.unit)?;
         let tool = Fingerprint::of(self.draft.conversation.tool_name(call).as_bytes());
-        let arguments = self.draft.arguments(call).unwrap_or_default();
+        let arguments = self.draft.request().arguments(call).unwrap_or_default();
         let call = tool.then(Fingerprint::of(arguments.as_bytes()));
         let file = match self.checked_use(message.unit) {
             Some((FileUse::Read { path, .. }, _)) => Some(path),
@@ -426,7 +422,7 @@ fn sent_ranges<'r>(runs: impl Iterator<Item = &'r Run>, n_lines: usize) -> Vec<(
 
 /// The texts in the arguments of a call, which is the call `n` of its message.
 fn written(draft: &Draft<'_>, call: BlockIndex, n: usize) -> Vec<TextLines> {
-    let Some(arguments) = draft.arguments(call) else { return Vec::new() };
+    let Some(arguments) = draft.request().arguments(call) else { return Vec::new() };
     let lines = |text: &str| TextLines { call: n, ..TextLines::of(text) };
     let Some(fields) = Fields::of(&arguments) else { return vec![lines(&arguments)] };
     fields.iter().filter_map(|(_, value)| raw::string(value)).map(|text| lines(&text)).collect()

@@ -75,9 +75,6 @@ struct Signs {
 /// Tests read the file.
 static SIGNS: LazyLock<Signs> = LazyLock::new(|| toml::from_str(include_str!("answer/signs.toml")).unwrap_or_default());
 
-/// The beginnings of pages that replace an answer.
-const PAGES: [&str; 2] = ["<!doctype html", "<html"];
-
 /// A summary that replaces `LONG` tokens or more has at least one token for each `SHORTEST_PART` of them. `SHORTEST` tokens, the
 /// length of a long sentence, are always enough.
 const LONG: usize = 12_000;
@@ -225,9 +222,6 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     // A model may say what it is about to do first.
     if lower.lines().any(|line| SIGNS.calls.iter().any(|call| line.trim_start().starts_with(call))) {
         return Some(Fault::ToolCall);
-    }
-    if PAGES.iter().any(|page| lower.starts_with(page)) {
-        return Some(Fault::ErrorText);
     }
     if summary.chars().nth(MAX_ERROR).is_some() {
         return None;

@@ -131,7 +131,7 @@ fn items_stay_as_they_are_under_each_edit_but_for_their_calls_and_results() {
 
 #[test]
 fn a_summary_crosses_what_it_can_stand_for_and_names_what_it_cannot() {
-    const POLICY: &str = "policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 6 }, when = \"any\", mode = \"blocking\", keep = { results = 1 } }";
+    const POLICY: &str = "policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 6 }, mode = \"blocking\", keep = { results = 1 } }";
     for (items, expected) in ITEMS {
         let (plan, _, end) = under(POLICY, items);
         let covers = match &plan.needs {
@@ -168,10 +168,8 @@ fn what_another_agent_says_is_counted_and_read_as_what_the_user_says() {
     let (short, long) = (tokens(&encrypted(1000)), tokens(&encrypted(2000)));
     assert_eq!(long - short, 750, "a quarter of its bytes");
     // The user's turn begins with it, as with a word of the user.
-    let (plan, _, _) = under(
-        "policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 6 }, when = \"any\", mode = \"blocking\" }",
-        &said,
-    );
+    let (plan, _, _) =
+        under("policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 6 }, mode = \"blocking\" }", &said);
     let Some(Need::Make(job)) = &plan.needs else { panic!("{plan}") };
     assert!(job.frame.around("it").contains("word word"), "kept word for word");
 }

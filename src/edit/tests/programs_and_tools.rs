@@ -10,7 +10,7 @@ use super::{
 use crate::plan::{Need, Plan};
 
 const RECALL: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
-const SUMMARY: &str = "policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 4 }, when = \"any\", mode = \"blocking\", keep = { results = 1 } }";
+const SUMMARY: &str = "policy.edits = [\"summarize\"]\nsummarize = { trigger = { messages = 4 }, mode = \"blocking\", keep = { results = 1 } }";
 
 /// The policies that take most away.
 const EDITS: [&str; 4] = [

@@ -160,7 +160,7 @@ fn a_call_leaves_with_all_of_its_results_or_not_at_all() {
 #[test]
 fn the_round_of_a_further_result_stays_beside_the_summary() {
     let settings = "policy.edits = [\"patch_tool_calls\", \"summarize\"]\n\
-                    summarize = { trigger = { messages = 6 }, when = \"any\", mode = \"blocking\", keep = { results = 1 } }";
+                    summarize = { trigger = { messages = 6 }, mode = \"blocking\", keep = { results = 1 } }";
     let out = summarised("/v1/responses", &body("u c1 r1=x a u c2 r2*4000 a u c3 r3=x r1=late"), settings);
     let places = ["So far.", r#""call_id":"1","name""#, r#""output":"x""#, r#""call_id":"3","name""#, "late"];
     let places = places.map(|word| out.find(word));

@@ -40,7 +40,7 @@ pub(super) fn least_bytes(window: usize) -> usize {
 
 /// The most bytes of each result, for the batches that exceed their part.
 pub(super) fn shares(draft: &Draft<'_>, rule: impl Fn(UnitIndex) -> CutRule) -> BTreeMap<UnitIndex, usize> {
-    let is_long = |window: &usize| draft.n_bytes() > least_bytes(*window);
+    let is_long = |window: &usize| draft.n_bytes > least_bytes(*window);
     let Some(window) = draft.window().filter(is_long) else { return BTreeMap::new() };
     let units = draft.conversation.indexed_units();
     let units: Vec<_> = units.filter(|(_, unit)| matches!(unit.role, Role::Tool | Role::Assistant)).collect();

@@ -15,7 +15,7 @@ use super::{Status, Summaries, USE_INTERVAL};
 use crate::engine::disks::PersistError;
 use crate::payload::{ChainKey, Place};
 use crate::plan::SentNames;
-use crate::planner::{ColdPassIndex, SentIndex};
+use crate::planner::SentIndex;
 use crate::store::Store;
 use crate::summary::SummaryIndex;
 
@@ -91,21 +91,6 @@ impl Summaries {
         }
         is_stored
     }
-
-    /// Whether a fact is known; if so, it counts as used.
-    fn has_fact(&self, name: ChainKey) -> bool {
-        let is_stored = self.is_stored(name);
-        if is_stored {
-            self.note_use(name, USE_INTERVAL);
-        }
-        is_stored
-    }
-}
-
-impl ColdPassIndex for Summaries {
-    fn has(&self, name: ChainKey) -> bool {
-        self.has_fact(name)
-    }
 }
 
 impl SentIndex for Summaries {
@@ -118,6 +103,10 @@ impl SentIndex for Summaries {
     }
 
     fn has(&self, name: ChainKey) -> bool {
-        self.has_fact(name) || self.sent.get(&name).is_some()
+        let is_stored = self.is_stored(name);
+        if is_stored {
+            self.note_use(name, USE_INTERVAL);
+        }
+        is_stored || self.sent.get(&name).is_some()
     }
 }

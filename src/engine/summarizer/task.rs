@@ -18,7 +18,7 @@ use crate::engine::disks::PersistError;
 use crate::engine::flight::{Flight, SummaryError};
 use crate::engine::summaries::{Leader, Turn};
 use crate::events::{Event, EventKind};
-use crate::handler::{self, AskedText, HandlerAsk, MAX_ANSWER};
+use crate::handler::{self, HandlerAsk, MAX_ANSWER};
 use crate::held::Held;
 use crate::ledger::Figures;
 use crate::payload::{Lifetime, Place};
@@ -371,7 +371,7 @@ impl SummaryTask {
             conversation: Some(self.job.root),
             tool: String::new(),
             arguments: String::new(),
-            text: AskedText::Whole(text),
+            text,
             most_bytes,
         };
         let patience = Instant::now() + self.config.handlers.timeout(handler)?;

@@ -243,7 +243,7 @@ async fn where_thinking_is_bound_the_tool_that_abridge_adds_is_there_from_the_be
 async fn a_summary_that_another_branch_made_takes_the_thinking_made_without_it() {
     let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
     let policy = format!(
-        "policy.edits = ['patch_tool_calls', 'summarize']\nsummarize = {{ mode = \"blocking\", when = \"any\", trigger = {{ tokens = 4000 }}, keep = {{ rounds = 2 }}, instruction = \"{INSTRUCTION}\" }}"
+        "policy.edits = ['patch_tool_calls', 'summarize']\nsummarize = {{ mode = \"blocking\", trigger = {{ tokens = 4000 }}, keep = {{ rounds = 2 }}, instruction = \"{INSTRUCTION}\" }}"
     );
     let abridge = start(&signer, store.path(), &policy).await;
     let mut one = Session::new("one".to_owned());

@@ -80,7 +80,9 @@ impl Replay<'_, '_> {
         let is_control = self.draft.offers_control && is_control_tool(self.draft.tool_of(row.call));
         let Some(call) = row.call.filter(|_| is_control) else { return false };
         if row.unit.is_some() && !self.draft.is_further(row) {
-            self.controls.new.extend(self.draft.arguments(call).and_then(|arguments| Control::parse(&arguments)));
+            self.controls
+                .new
+                .extend(self.draft.request().arguments(call).and_then(|arguments| Control::parse(&arguments)));
         }
         true
     }
@@ -114,7 +116,7 @@ impl Replay<'_, '_> {
             let is_result = |row: &&Row| row.role == Role::Tool && row.unit.is_some() && self.tally.is_here(*number);
             let call = self.tally.row(*number).filter(is_result).and_then(|row| row.call);
             let call = call.filter(|call| !is_control_tool(self.draft.conversation.tool_name(*call)));
-            call.is_some_and(|call| self.draft.arguments(call).unwrap_or_default().contains(words))
+            call.is_some_and(|call| self.draft.request().arguments(call).unwrap_or_default().contains(words))
         };
         (0..self.tally.n_rows()).rev().take(LOOKED_AT).map(RowIndex::new).find(is_named)
     }

@@ -113,8 +113,6 @@ fn what_is_not_set_follows_from_the_frontier_and_the_moment() {
     assert_eq!(of("when = 'any'"), (Moment::Any, None));
     assert_eq!(of("clear_at_least = 7"), (Moment::Turn, Some(AtLeast::Tokens(7))));
     assert_eq!(of("frontier = 'sliding'"), (Moment::Any, Some(AtLeast::Tokens(0))));
-    let written_out = super::Settings::default().written_out();
-    assert_eq!((written_out.when, written_out.clear_at_least), (Some(Moment::Turn), Some(AtLeast::Auto)));
 }
 
 #[test]
