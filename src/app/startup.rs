@@ -158,14 +158,12 @@ fn describe_edits(config: &Config) -> String {
     if config.dry_run {
         return format!("none, this is a dry run; it would {names}");
     }
-    let calls = match &config.summarize.model {
-        _ if !edits.contains(&EditName::Summarize) => String::new(),
-        None => "; summarize makes calls to the upstream, with the client's key".to_owned(),
-        Some(own) => {
-            format!("; summarize makes calls to {} at {}, with the key of summarize.model", own.model, own.base_url)
-        }
+    let whom = match &config.summarize.model {
+        None => "the upstream, with the client's key".to_owned(),
+        Some(own) => format!("{} at {}, with the key of summarize.model", own.model, own.base_url),
     };
-    names + &calls
+    let calls = edits.contains(&EditName::Summarize);
+    if calls { format!("{names}; summarize makes calls to {whom}") } else { names }
 }
 
 /// Where the originals are stored, and for how long.
