@@ -62,23 +62,19 @@ impl Notes {
             has_read: false,
         };
         notes.exchange().await;
-        Some(notes.keep(tasks))
-    }
-
-    fn keep(mut self, tasks: &Tasks) -> DropGuard {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tasks.spawn(async move {
             loop {
                 let goes_on = stopped.run_until_cancelled(sleep(PAUSE)).await.is_some();
                 // At the end, too: everything that was learnt last outlives the process.
-                self.exchange().await;
+                notes.exchange().await;
                 if !goes_on {
                     return;
                 }
             }
         });
-        stop.drop_guard()
+        Some(stop.drop_guard())
     }
 
     /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.

@@ -142,19 +142,21 @@ fn page_url(url: &str, token: Option<&Secret>) -> String {
 /// The edits of the policy, and whom summaries are asked of.
 fn describe_edits(config: &Config) -> String {
     let edits = &config.policy.edits;
-    let names = edits.iter().map(<&str>::from).collect::<Vec<_>>().join(", ");
-    if edits.is_empty() {
+    let filters = config.filter_tool_calls.max_tool_calls.is_some();
+    let acts = |edit: &&EditName| filters || **edit != EditName::FilterToolCalls;
+    let names = edits.iter().filter(acts).map(<&str>::from).collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
         return "none: every request is forwarded unedited".to_owned();
     }
     if config.dry_run {
         return format!("none, this is a dry run; it would {names}");
     }
-    let calls = match &config.summarize.model {
-        _ if !edits.contains(&EditName::Summarize) => String::new(),
-        None => "; summarize makes calls to the upstream, with the client's key".to_owned(),
-        Some(model) => format!("; summarize makes calls to {} at {}, with its own key", model.model, model.base_url),
+    let whom = match &config.summarize.model {
+        None => "the upstream, with the client's key".to_owned(),
+        Some(own) => format!("{} at {}, with the key of summarize.model", own.model, own.base_url),
     };
-    names + &calls
+    let calls = edits.contains(&EditName::Summarize);
+    if calls { format!("{names}; summarize makes calls to {whom}") } else { names }
 }
 
 /// Where the originals are stored, and for how long.

@@ -182,11 +182,8 @@ impl Answers {
             return Err(AskError::new("refused", "its answer has another id than the question"));
         }
         if let Answer::Replace { text } = &answer {
-            config
-                .planner
-                .policy
-                .check_answer(ask, text)
-                .map_err(|fault| AskError::new("refused", fault.to_string()))?;
+            let checked = config.planner.policy.check_answer(ask, text);
+            checked.map_err(|fault| AskError::new("refused", fault.to_string()))?;
         }
         Ok(answer)
     }

@@ -34,7 +34,7 @@ async fn the_startup_output_has_at_most_seven_lines() {
         (1, "abridge: operators at http://127.0.0.1:"),
         (
             3,
-            "clear_tool_results, deduplicate_tool_results, summarize; summarize makes calls to the upstream, with the client's key",
+            "clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache; summarize makes calls to the upstream, with the client's key",
         ),
         (4, "store.redb for 3d after their last use, 4GiB at most"),
     ] {

@@ -173,9 +173,11 @@ impl SummaryTask {
                 break;
             }
             let idle_timeout = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
+            if !self.flight.is_wanted() {
+                return Err(SummaryError::Abandoned);
+            }
             match self.ask(one, &source, idle_timeout).await {
                 Ok(written) => return Ok(written),
-                Err(_) if !self.flight.is_wanted() => return Err(SummaryError::Abandoned),
                 Err(error) => last = error,
             }
         }

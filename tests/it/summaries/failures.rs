@@ -151,7 +151,7 @@ async fn a_transcript_that_cannot_be_kept_means_no_summary() {
     let body = talk("a", 3);
     assert_eq!(ask(&abridge, &body).await.head.get("x-abridge-edits"), None);
     assert_eq!(upstream.chats().pop().unwrap().body, body);
-    abridge.says("its transcript could not be written", 0).await;
+    abridge.says("could not be written to recall.export_dir", 0).await;
     ask(&abridge, &body).await;
     assert_eq!(upstream.summaries().len(), 1, "it is not paid for again at once");
 }
