@@ -181,8 +181,9 @@ fn texts(body: &[u8], content: Span) -> Option<Vec<Span>> {
 /// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
 fn calls_key(body: &[u8], message: Span, calls: Span) -> Option<Span> {
     let key = member(body, message, b"\"tool_calls\"", calls)?;
-    let before = Span { start: message.start, end: key.start }.of(body).strip_suffix(b",");
-    Some(before.map_or(key, |before| Span { start: message.start + before.trim_ascii_end().len(), end: calls.end }))
+    let before = Span { start: message.start, end: key.start }.of(body);
+    let (before, end) = before.strip_suffix(b",").map_or((before, key.end), |before| (before, calls.end));
+    Some(Span { start: message.start + before.trim_ascii_end().len(), end })
 }
 
 #[cfg(test)]

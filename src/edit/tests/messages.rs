@@ -196,12 +196,12 @@ fn the_text_in_the_place_of_a_late_result_is_sent_again() {
 #[test]
 fn calls_of_one_id_get_their_results_where_ids_have_to_be_unique() {
     let forms = &format!("{PATCH}\npolicy.forms = [\"unique_ids\"]");
-    for (came, expected) in [
-        ("u a:c1+c1+c2 u:r1+r2 a:x u", "u a:c1+c1_2+c2 u:r1+r2+p1_2 a:x u"),
-        ("u a:c1+c1 u:r1+r1+r1+x", "u a:c1+c1_2 u:r1+r1_2+x"),
-        ("u a:c+c u:r+r", "u a:c_1+c_2 u:r_1+r_2"),
+    for (came, patched, expected) in [
+        ("u a:c1+c1+c2 u:r1+r2 a:x u", "u a:c1+c1+c2 u:r1+r2+p1 a:x u", "u a:c1+c1_2+c2 u:r1+r2+p1_2 a:x u"),
+        ("u a:c1+c1 u:r1+r1+r1+x", "u a:c1+c1 u:r1+r1+x", "u a:c1+c1_2 u:r1+r1_2+x"),
+        ("u a:c+c u:r+r", "u a:c+c u:r+r", "u a:c_1+c_2 u:r_1+r_2"),
     ] {
-        check(came, PATCH, came);
+        check(came, PATCH, patched);
         check(came, forms, expected);
     }
 }

@@ -136,8 +136,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_file_has_no_other_keys() {
-        let read =
-            |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
+        let read = |more: &str| toml::from_str::<Known>(&format!("name = \"m\"\ninput = 1.0\noutput = 2.0\n{more}"));
         assert!(read("").is_ok_and(|known| known.long.is_none()));
         assert!(
             read("long = { over = 9, times_input = 2.0, times_output = 1.5 }").is_ok_and(|known| known.long.is_some())
