@@ -44,6 +44,9 @@ pub const HANDLE_LEN: usize = 26;
 /// The slots for names that are remembered. One takes some 100 bytes with its share of the tables around it.
 const NAME_SLOTS: usize = 32_768;
 
+/// The same of a secret that was replaced, which names nothing new.
+const OLD_NAME_SLOTS: usize = 16;
+
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Keys(***)")]
@@ -51,6 +54,7 @@ pub struct Keys {
     secret: Zeroizing<[u8; 32]>,
     names: Arc<NameCache>,
     recorded: Arc<Handles>,
+    replaced: Arc<[Keys]>,
 }
 
 /// The handles that payloads have in a recording, each after the one that [`Keys::well_known`] give it.
@@ -132,8 +136,23 @@ impl Caller {
 impl Keys {
     /// The keys that a secret makes.
     pub fn new(secret: [u8; 32]) -> Self {
-        let names = Arc::new(cache::with_slots(NAME_SLOTS));
-        Self { secret: Zeroizing::new(secret), names, recorded: Arc::default() }
+        Self::remembering(secret, NAME_SLOTS)
+    }
+
+    fn remembering(secret: [u8; 32], slots: usize) -> Self {
+        let names = Arc::new(cache::with_slots(slots));
+        Self { secret: Zeroizing::new(secret), names, recorded: Arc::default(), replaced: Arc::default() }
+    }
+
+    /// The same keys, with those of the secrets that this one has replaced.
+    #[must_use]
+    pub fn replacing<'s>(self, old: impl Iterator<Item = &'s [u8; 32]>) -> Self {
+        Self { replaced: old.map(|secret| Self::remembering(*secret, OLD_NAME_SLOTS)).collect(), ..self }
+    }
+
+    /// These keys, and those that they have replaced.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&*self.replaced)
     }
 
     /// The keys of a secret that is none: handles are the same everywhere. For plans without a store.
@@ -392,7 +411,7 @@ mod tests {
 
     #[test]
     fn no_more_names_are_remembered_than_may_be() {
-        let keys = Keys { names: Arc::new(cache::with_slots(100)), ..Keys::new([7; 32]) };
+        let keys = Keys::remembering([7; 32], 100);
         let caller = keys.caller(b"");
         for n in 0..10_000 {
             keys.name(caller, Fingerprint::of_numbers(n, 0), || Some(DecodedValue::from("x")));

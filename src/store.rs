@@ -76,6 +76,13 @@ pub struct Settings {
     /// who runs the engine reads neither. Needs `secret_env`. Not with `engine = "file"`. A store that was not encrypted from
     /// its beginning is refused.
     pub seal: bool,
+    /// The name of the environment variable with the secrets that this one has replaced, separated by commas. A store that
+    /// belongs to one of them is taken over.
+    ///
+    /// Not set: a store that belongs to another secret is refused.
+    ///
+    /// Example: `"ABRIDGE_OLD_STORE_SECRETS"`
+    pub old_secrets_env: Option<String>,
     /// Keeps several fleets apart in one database: a part of the names of its tables or keys. Allowed: up to 32 lower-case
     /// letters, digits and `_`.
     ///
@@ -392,7 +399,7 @@ impl Settings {
 // === impl Verified ===
 
 impl Verified {
-    /// Counts one row. A row of a later version counts as whole.
+    /// Counts one row. A row of a later version, or under another secret, counts as whole.
     fn count(&mut self, name: codec::Name, found: Option<codec::Unreadable>) {
         if found == Some(codec::Unreadable::Damaged) {
             return self.damaged.push(name.to_string());

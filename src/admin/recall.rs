@@ -119,8 +119,8 @@ pub enum Requester {
     Operator,
     /// The handle is enough: no credential is required.
     Unrestricted,
-    /// Only payloads of this caller.
-    Caller(Owner),
+    /// Only payloads of this caller, who is known under each secret.
+    Caller(Vec<Owner>),
     /// A credential is required, and the request has none.
     Unauthenticated,
 }
@@ -212,7 +212,7 @@ impl RecallHandler {
         let part = Selector::parse(query).ok_or(RecallError(StatusCode::BAD_REQUEST, USAGE.into()))?;
         let places = self.places(requester);
         let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::busy(TOO_MANY))?;
-        let owner = if let Requester::Caller(owner) = requester { Some(owner.clone()) } else { None };
+        let owners = if let Requester::Caller(owners) = requester { Some(owners.clone()) } else { None };
         let found = timeout(self.store_timeout, self.load(handle, &reader));
         let found = found.await.unwrap_or_else(|_| Err(RecallError::busy(self.no_answer())));
         let lacks_store = || self.lacks_store || store.is_some_and(|store| store.notice().is_some());
@@ -221,7 +221,8 @@ impl RecallHandler {
             _ => error,
         })?;
         let size = payload.len();
-        let is_owned = move |payload: &[u8]| owner.is_none_or(|of| of.keys.payload(of.caller, payload) == key);
+        let names = move |owner: &Owner, payload: &[u8]| owner.keys.payload(owner.caller, payload) == key;
+        let is_owned = move |payload: &[u8]| owners.is_none_or(|owners| owners.iter().any(|one| names(one, payload)));
         let media = payload.media().filter(|media| *media != MediaType::Text);
         let of = move || is_owned(&payload.bytes()).then(|| part.select(&payload));
         let found = run_blocking_from(BLOCKING_FROM, size, of).await.unwrap_or_else(|_| Some(Selection::default()));
@@ -235,9 +236,17 @@ impl RecallHandler {
 
     /// Reads the whole payload that a caller's hash names.
     pub(crate) async fn by_hash(&self, hash: &str, reader: Reader<'_>) -> Result<Recalled, RecallError> {
-        let Requester::Caller(owner) = &reader.requester else { return Err(RecallError::unknown()) };
-        let key = owner.keys.of_hash(owner.caller, hash).ok_or_else(RecallError::unknown)?;
-        self.recall(&key.to_string(), "", reader).await
+        let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
+        let owners = if let Requester::Caller(owners) = &reader.requester { owners.as_slice() } else { &[] };
+        let keys: Vec<_> = owners.iter().filter_map(named).collect();
+        let mut found = Err(RecallError::unknown());
+        for key in keys {
+            found = self.recall(&key.to_string(), "", reader.clone()).await;
+            if !matches!(&found, Err(RecallError(StatusCode::NOT_FOUND | StatusCode::GONE, _))) {
+                break;
+            }
+        }
+        found
     }
 
     /// Waits for a search of the store, within the limits of recalls.
@@ -270,8 +279,8 @@ impl RecallHandler {
         Reader { store, requester }: &Reader<'_>,
     ) -> Result<(PayloadKey, Payload, Lease), RecallError> {
         let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::unknown()) };
-        if let Requester::Caller(owner) = requester
-            && !owner.keys.may_be_of(owner.caller, key)
+        if let Requester::Caller(owners) = requester
+            && !owners.iter().any(|owner| owner.keys.may_be_of(owner.caller, key))
         {
             return Err(RecallError::unknown());
         }
@@ -290,7 +299,8 @@ impl RecallHandler {
 impl Requester {
     /// The caller who shows this credential.
     pub fn caller(keys: &Keys, credential: &[u8]) -> Self {
-        Self::Caller(Owner { keys: keys.clone(), caller: keys.caller(credential) })
+        let owner = |keys: &Keys| Owner { keys: keys.clone(), caller: keys.caller(credential) };
+        Self::Caller(keys.all().map(owner).collect())
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             }
             let secret = store.secret().context("the store's engine has not given its secret")?;
             let store: Box<dyn Store> = store;
-            Ok(opened(store.into(), Keys::new(secret)))
+            Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
         }
     }
 }

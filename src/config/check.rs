@@ -166,7 +166,8 @@ impl Checker<'_> {
         self.ensure(self.config.inspect.keep == 0 || store.enabled, &["inspect", "keep"], message)?;
         let has_name = store.path.as_deref().is_none_or(|path| !path.as_os_str().is_empty());
         self.ensure(has_name, &["store", "path"], "empty; allowed: the path of a file")?;
-        for (key, name) in [("url_env", &store.url_env), ("secret_env", &store.secret_env)] {
+        let names = [&store.url_env, &store.secret_env, &store.old_secrets_env];
+        for (key, name) in ["url_env", "secret_env", "old_secrets_env"].into_iter().zip(names) {
             self.variable_name(&["store", key], name.as_deref())?;
             let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
             self.ensure(name.is_none() || !is_file, &["store", key], message)?;
@@ -186,6 +187,8 @@ impl Checker<'_> {
         };
         let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
         ensure(store.url_env.is_some(), ["store", "url_env"], message)?;
+        let message = "set without store.secret_env; allowed: both, or neither";
+        ensure(store.old_secrets_env.is_none() || store.secret_env.is_some(), ["store", "old_secrets_env"], message)?;
         let message = "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
         ensure(!store.seal || store.secret_env.is_some(), ["store", "seal"], message)?;
         let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

@@ -16,10 +16,7 @@ use super::{Config, ConfigError};
 use crate::handler::Handler;
 use crate::platform::files::{HOME, state_folder};
 use crate::store::engine::Options;
-use crate::store::{
-    self,
-    secret::{NotASecret, StoreSecret},
-};
+use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{KeyHeader, routes};
@@ -53,8 +50,8 @@ pub struct Environment {
     pub handler_keys: BTreeMap<String, Secret>,
     /// The value of the variable that `store.url_env` names.
     pub store_url: Option<Secret>,
-    /// The value of the variable that `store.secret_env` names.
-    pub store_secret: Option<StoreSecret>,
+    /// The values of the variables that `store.secret_env` and `store.old_secrets_env` name.
+    pub store_secrets: Secrets,
     /// The folder for a user's state; `None` if no variable says where it is.
     pub state: Option<PathBuf>,
     /// Whether terminal output is without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
@@ -192,7 +189,7 @@ impl Environment {
             plain_terminal: variables.wants_plain_text()?,
             proxies: proxies(variables)?,
             store_url: named(variables, store_url, "store.url_env names it for the URL of the store")?,
-            store_secret: store_secret(variables, &config.store)?,
+            store_secrets: store_secrets(variables, &config.store)?,
         })
     }
 
@@ -212,7 +209,7 @@ impl Environment {
         Options {
             url: self.store_url.as_ref().map(|url| url.expose().to_owned()).unwrap_or_default(),
             settings: settings.clone(),
-            secret: self.store_secret.clone(),
+            secrets: self.store_secrets.clone(),
             clock: None,
             fresh: None,
         }
@@ -224,11 +221,14 @@ fn named(variables: &Variables, name: Option<&str>, named_by: &str) -> Result<Op
     name.map(|name| Secret::from_variable(variables, name, named_by)).transpose()
 }
 
-/// Reads the secret of the store.
-fn store_secret(variables: &Variables, settings: &store::Settings) -> Result<Option<StoreSecret>, ConfigError> {
-    let Some(name) = settings.secret_env.as_deref() else { return Ok(None) };
-    let secret = Secret::from_variable(variables, name, "store.secret_env names it")?;
-    secret.expose().parse().map(Some).map_err(|error: NotASecret| variable_error(name, &error.to_string()))
+/// Reads the secrets of the store.
+fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Secrets, ConfigError> {
+    let current = named(variables, settings.secret_env.as_deref(), "store.secret_env names it")?;
+    let old = named(variables, settings.old_secrets_env.as_deref(), "store.old_secrets_env names it")?;
+    Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
+        let named = [settings.secret_env.as_deref(), settings.old_secrets_env.as_deref()];
+        variable_error(&named.into_iter().flatten().collect::<Vec<_>>().join(" or "), &error.to_string())
+    })
 }
 
 /// Reads the operators' token. A short one is refused because it could be guessed.

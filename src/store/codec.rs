@@ -64,6 +64,8 @@ pub(super) enum Unreadable {
     Damaged,
     /// It is whole, and a later version has encoded it in a way that this one does not know.
     Later,
+    /// It was encrypted under another secret.
+    Foreign,
 }
 
 /// A frame whose checksum is right.

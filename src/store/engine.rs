@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::codec::{LARGE, Name, Unreadable};
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Identity, StoreSecret, random};
+use super::secret::{Identity, Secrets, random};
 use super::shared::{Claimant, Note, NoteGroup, NoteKind, Seen, SeenState, SharedStore};
 use super::{
     Clock, Counts, Cursor, NamedPayloads, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
@@ -37,6 +37,7 @@ pub(super) mod writer;
 
 pub use super::engine_error::{EngineError, EngineResult, OpenError, Refusal, UrlError};
 pub(super) use interface::{Engine, Stale, Terms, count};
+use payloads::NAMED_AT_ONCE;
 use seal::Seal;
 use writer::Job;
 
@@ -47,8 +48,8 @@ pub struct Options {
     pub url: String,
     /// The settings.
     pub settings: Settings,
-    /// The secret of the settings, if they give one.
-    pub secret: Option<StoreSecret>,
+    /// The secrets of the settings.
+    pub secrets: Secrets,
     /// A test's clock, in place of the engine's.
     pub clock: Option<Clock>,
     /// The secret that an engine without one gets; `None` for a random one.
@@ -86,9 +87,6 @@ struct Known {
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// How many payloads are read at a time to check them.
-const VERIFIED_AT_ONCE: usize = 32;
-
 /// Opens the engine of the settings, as [`EngineStore::open`] does.
 pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
     Ok(match options.settings.engine {
@@ -107,14 +105,10 @@ impl<E: Engine> EngineStore<E> {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         // Apart from the tasks of requests, which end before the store is closed.
         let tasks = Tasks::default();
-        let Options { url, settings, secret, clock, fresh } = options;
-        let seal = match &secret {
-            _ if !settings.seal => Seal::default(),
-            Some(secret) => Seal::new(secret),
-            None => return Err(OpenError::NoSecret),
-        };
+        let Options { url, settings, secrets, clock, fresh } = options;
+        let seal = if settings.seal { Seal::new(&secrets).ok_or(OpenError::NoSecret)? } else { Seal::default() };
         let fresh = fresh.map_or_else(random, Ok).map_err(OpenError::Random)?;
-        let identity = Arc::new(Identity::new(secret, settings.seal, fresh));
+        let identity = Arc::new(Identity::new(secrets, settings.seal, fresh));
         let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
@@ -191,8 +185,7 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
-        let row = self.inner.seal.row(key);
-        let Some((body, is_stale)) = self.inner.engine.get(row).await? else { return Ok(None) };
+        let Some((row, body, is_stale)) = self.inner.find(key).await? else { return Ok(None) };
         let decoded = self.inner.decode_payload(key, &body);
         if decoded.as_ref().is_err_and(StoreError::is_damage) {
             self.inner.note_damage(key).await;
@@ -207,12 +200,17 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        self.inner.engine.was_swept(self.inner.seal.row(key)).await
+        for row in self.inner.seal.rows(key) {
+            if self.inner.engine.was_swept(row).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
         let unknown = self.inner.unknown(keys, Lifetime::Usual, |key| *key).await;
-        let rows: Vec<_> = unknown.into_iter().map(|key| self.inner.seal.row(key)).collect();
+        let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
         if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
     }
 
@@ -251,7 +249,7 @@ impl<E: Engine> Store for EngineStore<E> {
         let mut verified = Verified::default();
         let mut query = PageQuery::default();
         loop {
-            let listed = self.inner.list(&query, VERIFIED_AT_ONCE).await?;
+            let listed = self.inner.list(&query, NAMED_AT_ONCE).await?;
             let Some((row, last)) = listed.last() else { break };
             query.after = Some(Cursor { used: last.used, row: *row });
             let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();

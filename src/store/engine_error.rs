@@ -32,7 +32,7 @@ pub enum EngineError {
     Version(i64),
     /// The rows were named under another secret.
     #[error(
-        "what the engine holds belongs to another secret than store.secret_env has; set that secret, or take another store.namespace"
+        "what the engine holds belongs to another secret than store.secret_env has; set that secret, name it in store.old_secrets_env to replace it, or take another store.namespace"
     )]
     OtherSecret,
     /// The engine keeps the secret, and `store.secret_env` gives one too.

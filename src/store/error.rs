@@ -63,6 +63,9 @@ pub(super) enum Fault {
     /// A later version has stored something in a way that this one does not know.
     #[error("a later version of abridge has stored it in a way that this one does not know")]
     Later,
+    /// It was stored under another secret.
+    #[error("it was stored under another secret than store.secret_env has; name that one in store.old_secrets_env")]
+    Foreign,
     /// The store is not a file.
     #[error("it is a database: back it up by its own means, with the secret of `store.secret_env`")]
     NotAFile,
@@ -155,6 +158,7 @@ impl Counts {
         match stored {
             Ok(payload) => Ok(Some(payload)),
             Err(Unreadable::Later) => Ok(None),
+            Err(Unreadable::Foreign) => Err(StoreError::new(Op::Read, StoreErrorKind::Corrupt, Fault::Foreign)),
             Err(Unreadable::Damaged) => {
                 self.damage(&name);
                 Err(StoreError::new(Op::Read, StoreErrorKind::Damaged, Fault::Damaged(name)))

@@ -2,38 +2,42 @@
 //! secret that all names are made with.
 
 use std::io;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
 use zeroize::Zeroizing;
 
 use super::engine_error::{EngineError, EngineResult};
 
-/// The secret of the settings.
-#[derive(Clone, derive_more::Debug)]
-#[debug("StoreSecret(***)")]
-pub struct StoreSecret(Zeroizing<[u8; 32]>);
+/// The secrets of the settings.
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("Secrets(***)")]
+pub struct Secrets {
+    current: Option<Zeroizing<[u8; 32]>>,
+    old: Vec<Zeroizing<[u8; 32]>>,
+}
 
 /// The text is not a secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not 64 hexadecimal digits; `openssl rand -hex 32` prints a secret")]
 pub struct NotASecret;
 
-// === impl StoreSecret ===
+// === impl Secrets ===
 
-impl StoreSecret {
-    /// Its bytes.
-    pub(super) fn expose(&self) -> &[u8; 32] {
-        &self.0
+impl Secrets {
+    /// The secret in force, and those that it has replaced, separated by commas.
+    pub fn parse(current: Option<&str>, old: Option<&str>) -> Result<Self, NotASecret> {
+        let old = old.into_iter().flat_map(|old| old.split(',')).map(str::trim).filter(|old| !old.is_empty());
+        Ok(Self { current: current.map(parse).transpose()?, old: old.map(parse).collect::<Result<_, _>>()? })
     }
-}
 
-impl FromStr for StoreSecret {
-    type Err = NotASecret;
+    /// The secret in force; `None` if the store has its own.
+    pub fn current(&self) -> Option<[u8; 32]> {
+        self.current.as_deref().copied()
+    }
 
-    fn from_str(text: &str) -> Result<Self, NotASecret> {
-        let digits = blake3::Hash::from_hex(text.trim()).map_err(|_| NotASecret)?;
-        Ok(Self(Zeroizing::new(digits.into())))
+    /// The secrets that were replaced.
+    pub fn old(&self) -> impl Iterator<Item = &[u8; 32]> {
+        self.old.iter().map(|secret| &**secret)
     }
 }
 
@@ -51,12 +55,16 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+fn parse(text: &str) -> Result<Zeroizing<[u8; 32]>, NotASecret> {
+    let digits = blake3::Hash::from_hex(text.trim()).map_err(|_| NotASecret)?;
+    Ok(Zeroizing::new(digits.into()))
+}
+
 // === identity ===
 
 /// The identity that the engine is to have, and the secret once it is known.
 pub(super) struct Identity {
-    /// That of the settings, if they give one.
-    given: Option<StoreSecret>,
+    secrets: Secrets,
     /// Whether texts are encrypted.
     is_sealed: bool,
     /// A secret that the engine gets if it has none.
@@ -69,24 +77,27 @@ pub(super) trait Meta: Sync {
     fn value(&self, name: &str) -> impl Future<Output = EngineResult<Option<Vec<u8>>>> + Send;
 
     fn put_if_absent(&self, name: &str, value: &[u8]) -> impl Future<Output = EngineResult<()>> + Send;
+
+    /// Replaces a value, if it is still `old`.
+    fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> impl Future<Output = EngineResult<()>> + Send;
 }
 
 // === impl Identity ===
 
 impl Identity {
-    pub(super) fn new(given: Option<StoreSecret>, is_sealed: bool, fresh: [u8; 32]) -> Self {
-        Self { given, is_sealed, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
+    pub(super) fn new(secrets: Secrets, is_sealed: bool, fresh: [u8; 32]) -> Self {
+        Self { secrets, is_sealed, fresh: Zeroizing::new(fresh), found: OnceLock::new() }
     }
 
     /// The secret: that of the settings, or the engine's own once it was read.
     pub(super) fn secret(&self) -> Option<[u8; 32]> {
-        self.given.as_ref().map(StoreSecret::expose).or_else(|| self.found.get().map(|found| &**found)).copied()
+        self.secrets.current().or_else(|| self.found.get().map(|secret| **secret))
     }
 
     /// Checks the engine of a new connection. One that has no secret gets one.
     pub(super) async fn check(&self, engine: &impl Meta) -> EngineResult<()> {
-        match &self.given {
-            Some(secret) => self.check_secret(engine, secret.expose()).await,
+        match self.secrets.current() {
+            Some(secret) => self.check_secret(engine, &secret).await,
             None => self.read_secret(engine).await,
         }
     }
@@ -101,9 +112,12 @@ impl Identity {
         if stored == value {
             return Ok(());
         }
+        let is_of = |sealed| self.secrets.old().chain([secret]).any(|secret| stored == check_value(secret, sealed));
+        if is_of(self.is_sealed) {
+            return engine.replace("secret_check", &stored, &value).await;
+        }
         let otherwise_kept = if self.is_sealed { EngineError::NotSealed } else { EngineError::Sealed };
-        let is_kept_otherwise = stored == check_value(secret, !self.is_sealed);
-        Err(if is_kept_otherwise { otherwise_kept } else { EngineError::OtherSecret })
+        Err(if is_of(!self.is_sealed) { otherwise_kept } else { EngineError::OtherSecret })
     }
 
     /// Of several processes that start at once, one makes the secret.
@@ -139,12 +153,15 @@ mod tests {
 
     #[test]
     fn a_secret_has_64_hexadecimal_digits() {
-        let secret: StoreSecret = format!(" {} ", "A1".repeat(32)).parse().unwrap();
-        assert_eq!(*secret.expose(), [0xA1; 32]);
-        assert_eq!(format!("{secret:?}"), "StoreSecret(***)");
+        let (one, other) = ("0f".repeat(32), "A1".repeat(32));
+        let secrets = Secrets::parse(Some(&one), Some(&format!("{other}, {one} ,"))).unwrap();
+        assert_eq!(secrets.current(), Some([0x0F; 32]));
+        assert_eq!(secrets.old().copied().collect::<Vec<_>>(), [[0xA1; 32], [0x0F; 32]]);
+        assert_eq!(format!("{secrets:?}"), "Secrets(***)");
         for wrong in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
-            assert_eq!(wrong.parse::<StoreSecret>().err(), Some(NotASecret), "{wrong}");
+            assert_eq!(Secrets::parse(Some(wrong), None).err(), Some(NotASecret), "{wrong}");
         }
+        assert!(Secrets::parse(None, None).unwrap().current().is_none());
     }
 
     #[test]

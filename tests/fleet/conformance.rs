@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime};
 use abridge_proxy::store::engine::{OpenError, Options};
+use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::{
     Clock, Note, NoteGroup, NoteKind, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind,
@@ -70,7 +71,7 @@ impl<'a> Opener<'a> {
             let options = Options {
                 url: self.url.clone(),
                 settings: settings.clone(),
-                secret: self.secret.as_deref().map(|secret| secret.parse().unwrap()),
+                secrets: Secrets::parse(self.secret.as_deref(), None).unwrap(),
                 clock: Some(clock.clone()),
                 fresh: None,
             };

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use abridge_proxy::payload::{ChainKey, Place};
+use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{Clock, NoteGroup, RedbStore, Settings, Store as _};
 use bytes::Bytes;
 
@@ -83,7 +84,7 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     // One, the token factors of two conversations, and the recalls.
     assert!(told.ends_with("and 4 summaries\n"), "{told}");
-    let opened = engine.open(None).await.unwrap();
+    let opened = engine.open(Secrets::default()).await.unwrap();
     assert_eq!(opened.notes(NoteGroup::Ledger).await.unwrap().len(), 1, "the rows of one day");
     assert_eq!(opened.summary(turn).await.unwrap(), Some(recalls_of_turn));
     opened.close().await.unwrap();

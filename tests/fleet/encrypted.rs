@@ -2,6 +2,7 @@
 
 use abridge_proxy::store::Settings;
 use abridge_proxy::store::engine::{self, EngineError, Options};
+use abridge_proxy::store::secret::Secrets;
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::tls::Certificate;
@@ -17,7 +18,7 @@ async fn a_certificate_that_nobody_has_signed_is_refused_unless_the_settings_nam
             url: format!("{}?sslmode=require", engine.url()),
             settings: Settings { ca_file, ..engine.settings("") },
             // With a secret, what cannot be reached is not an error at start.
-            secret: Some("0a".repeat(32).parse().unwrap()),
+            secrets: Secrets::parse(Some(&"0a".repeat(32)), None).unwrap(),
             clock: None,
             fresh: None,
         };

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use abridge_proxy::store::engine::{OpenError, Options, open};
-use abridge_proxy::store::secret::StoreSecret;
+use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{Settings, SharedStore, StoreEngine};
 
 use crate::it::support::tls::Certificate;
@@ -85,9 +85,9 @@ impl Engine {
     }
 
     /// Opens a store here.
-    pub(crate) async fn open(&self, secret: Option<StoreSecret>) -> Result<Box<dyn SharedStore>, OpenError> {
+    pub(crate) async fn open(&self, secrets: Secrets) -> Result<Box<dyn SharedStore>, OpenError> {
         let (url, settings, clock) = (self.url(), self.settings(""), None);
-        open(Options { url, settings, secret, clock, fresh: None }).await
+        open(Options { url, settings, secrets, clock, fresh: None }).await
     }
 
     /// A process in front of this upstream, with its store here.

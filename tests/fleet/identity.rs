@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use abridge_proxy::store::SharedStore;
 use abridge_proxy::store::engine::{EngineError, OpenError};
+use abridge_proxy::store::secret::Secrets;
 use tokio::task::JoinSet;
 
 use crate::engine::{Engine, Postgres, on_each_engine};
@@ -12,8 +13,8 @@ use crate::it::support::{Upstream, binary};
 
 type Opened = Result<Box<dyn SharedStore>, OpenError>;
 
-async fn open(engine: &Engine, secret: Option<&str>) -> Opened {
-    engine.open(secret.map(|secret| secret.parse().unwrap())).await
+async fn open(engine: &Engine, current: Option<&str>, old: Option<&str>) -> Opened {
+    engine.open(Secrets::parse(current, old).unwrap()).await
 }
 
 #[tokio::test]
@@ -50,7 +51,7 @@ async fn of_many_starts_at_once_one_makes_the_secret(engine: Engine) {
         let engine = Arc::clone(&engine);
         starts.spawn(async move {
             loop {
-                match open(&engine, None).await {
+                match open(&engine, None, None).await {
                     // So many at once may take longer than `store.timeout`; `abridge serve` tries again, too.
                     Err(OpenError::Engine(error)) if error.may_pass() => {}
                     opened => break opened.unwrap().secret().unwrap(),
@@ -62,14 +63,17 @@ async fn of_many_starts_at_once_one_makes_the_secret(engine: Engine) {
     assert!(secrets.iter().all(|secret| *secret == secrets[0] && *secret != [0; 32]));
 }
 
-async fn another_secret_is_refused(engine: Engine) {
+async fn another_secret_is_refused_until_the_old_one_is_named(engine: Engine) {
     engine.init("").await;
     let [first, second] = ["0a", "0b"].map(|byte| byte.repeat(32));
     let is_refused = |opened: Opened| matches!(opened, Err(OpenError::Engine(EngineError::OtherSecret)));
-    assert_eq!(open(&engine, Some(&first)).await.unwrap().secret(), Some([0x0A; 32]));
-    assert!(open(&engine, Some(&first)).await.is_ok());
-    assert!(is_refused(open(&engine, Some(&second)).await));
-    assert!(is_refused(open(&engine, None).await));
+    assert_eq!(open(&engine, Some(&first), None).await.unwrap().secret(), Some([0x0A; 32]));
+    assert!(open(&engine, Some(&first), None).await.is_ok());
+    assert!(is_refused(open(&engine, Some(&second), None).await));
+    assert!(is_refused(open(&engine, None, None).await));
+    assert_eq!(open(&engine, Some(&second), Some(&first)).await.unwrap().secret(), Some([0x0B; 32]));
+    assert!(open(&engine, Some(&second), None).await.is_ok());
+    assert!(is_refused(open(&engine, Some(&first), None).await), "it was replaced");
     // The secret itself is not in the engine.
     match &engine {
         Engine::Postgres(postgres) => {
@@ -85,14 +89,14 @@ async fn another_secret_is_refused(engine: Engine) {
 
 async fn a_store_that_has_its_own_secret_takes_no_other(engine: Engine) {
     engine.init("").await;
-    let own = open(&engine, None).await.unwrap().secret();
-    assert_eq!(open(&engine, None).await.unwrap().secret(), own);
-    let given = open(&engine, Some(&"0a".repeat(32))).await;
+    let own = open(&engine, None, None).await.unwrap().secret();
+    assert_eq!(open(&engine, None, None).await.unwrap().secret(), own);
+    let given = open(&engine, Some(&"0a".repeat(32)), None).await;
     assert!(matches!(given, Err(OpenError::Engine(EngineError::OwnSecret))), "{given:?}");
 }
 
 on_each_engine!(
     of_many_starts_at_once_one_makes_the_secret,
-    another_secret_is_refused,
+    another_secret_is_refused_until_the_old_one_is_named,
     a_store_that_has_its_own_secret_takes_no_other,
 );

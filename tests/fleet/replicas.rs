@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use abridge_proxy::store::secret::Secrets;
 use bytes::Bytes;
 use tokio::time::sleep;
 
@@ -65,7 +66,7 @@ async fn what_one_process_stores_another_reads_at_once_and_sends_the_same(engine
         assert_eq!(ask(second, with_results(&texts)).await.head.status(), 200);
         assert_eq!(upstream.chats().pop().unwrap().body, sent, "{n}: the same request, other bytes");
     }
-    let store = engine.open(None).await.unwrap();
+    let store = engine.open(Secrets::default()).await.unwrap();
     assert_eq!(store.stats().await.unwrap().payloads, 40);
 }
 

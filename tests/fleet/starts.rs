@@ -2,6 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
+use abridge_proxy::store::secret::Secrets;
+
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::binary;
 
@@ -29,7 +31,7 @@ async fn of_many_processes_that_start_at_once_one_makes_the_secret(engine: Engin
         let said = String::from_utf8(process.wait_with_output().unwrap().stdout).unwrap();
         assert!(said.contains("can be written to"), "{said}");
     }
-    let store = engine.open(None).await.unwrap();
+    let store = engine.open(Secrets::default()).await.unwrap();
     assert_eq!(store.stats().await.unwrap().payloads, 1, "there are several secrets");
 }
 

@@ -1,6 +1,7 @@
 //! Two versions on one engine: rows of a later one in a format that this one does not know.
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, Place};
+use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::damage::later_row;
 use abridge_proxy::store::tests::conformance::{dense, key};
 use abridge_proxy::store::{PageQuery, StoreErrorKind};
@@ -15,7 +16,7 @@ async fn what_a_later_version_has_stored_is_missing_here_and_stays_as_it_is(engi
     engine.init("").await;
     let place = Place { root: ChainKey::from_bytes([1; 16]), beginning: ChainKey::from_bytes([2; 16]) };
     let text = dense(1, 2_000);
-    let open = async || engine.open(None).await.unwrap();
+    let open = async || engine.open(Secrets::default()).await.unwrap();
     let store = open().await;
     store.put(vec![(key(&text), text.clone().into())], Lifetime::Usual).await.unwrap();
     store.offer_summary(place, dense(2, 2_000)).await.unwrap();

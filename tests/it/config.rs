@@ -355,6 +355,7 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
         (format!("recall = {{ public_url = \"http://a\", via = \"file\" }}\n{fleet}"), "recall.via"),
         (format!("recall = {{ public_url = \"http://a\", export_dir = \"/x\" }}\n{fleet}"), "recall.export_dir"),
         (format!("recall.public_url = \"http://a\"\n{fleet}namespace = \"A;\""), "store.namespace"),
+        (format!("recall.public_url = \"http://a\"\n{fleet}old_secrets_env = \"KEY\""), "store.old_secrets_env"),
         (format!("recall.public_url = \"http://a\"\n{fleet}seal = true"), "store.secret_env"),
         ("store.seal = true".to_owned(), "store.engine is \"file\""),
         (format!("recall.public_url = \"http://a\"\n{fleet}secret_env = \"URL\""), "URL"),

@@ -1,5 +1,7 @@
 //! Tests of recalls: the parts of payloads, refusals and limits.
 
+use std::iter;
+
 use http_body_util::BodyExt as _;
 
 use super::selector::{MAX_GREP_BYTES, MAX_GREP_LINE, MAX_QUERY};
@@ -199,7 +201,8 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     let large = dense(3, BLOCKING_FROM + 1);
     let names = [key(&payload), key(&large)];
     store.put_all(vec![(names[0], payload), (names[1], large), (key(b"a name of another text"), other)]).await.unwrap();
-    let keys = Keys::new([7; 32]);
+    // The secret in force names nothing of this.
+    let keys = Keys::new([8; 32]).replacing(iter::once(&[7; 32]));
     let [own, foreign] = [b"Bearer someone", b"Bearer another"].map(|shown| Requester::caller(&keys, shown));
     let recalls = recalls(9, 8 << 20);
     let status = async |name: PayloadKey, requester: Requester| {

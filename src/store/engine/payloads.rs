@@ -18,6 +18,9 @@ use crate::tasks::run_blocking_from;
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
 
+/// How many bodies are read at a time to tell which secret listed payloads were named under.
+pub(super) const NAMED_AT_ONCE: usize = 32;
+
 /// How many damaged payloads are remembered until they are sent again.
 const MAX_DAMAGED: usize = 4096;
 
@@ -91,6 +94,16 @@ impl<E: Engine> Inner<E> {
         all
     }
 
+    /// The row of a payload, its body, and whether its use is to be written.
+    pub(super) async fn find(&self, key: PayloadKey) -> StoreResult<Option<(PayloadKey, Vec<u8>, bool)>> {
+        for row in self.seal.rows(key) {
+            if let Some((body, is_stale)) = self.engine.get(row).await? {
+                return Ok(Some((row, body, is_stale)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Notes that a payload is damaged: the next put writes it anew.
     pub(super) async fn note_damage(&self, key: PayloadKey) {
         let mut known = self.known().await;
@@ -108,8 +121,7 @@ impl<E: Engine> Inner<E> {
                 continue;
             }
             // Another process may have written the row again since, so only the damaged body is removed.
-            let row = self.seal.row(*key);
-            if let Some((body, _)) = self.engine.get(row).await?
+            if let Some((row, body, _)) = self.find(*key).await?
                 && self.open(Name::of_payload(*key), &body) == Err(Unreadable::Damaged)
             {
                 self.engine.remove(row, &body).await?;
@@ -142,8 +154,19 @@ impl<E: Engine> Inner<E> {
         let prefix = query.prefix.as_deref().filter(|_| is_range).unwrap_or_default();
         let Some(rows) = key_range(prefix) else { return Ok(Vec::new()) };
         let listed = self.engine.list(query.after, rows, most).await?;
-        let named = |info: PayloadInfo| (info.key, PayloadInfo { key: self.seal.handle(info.key), ..info });
-        Ok(listed.into_iter().map(named).collect())
+        let mut named = Vec::new();
+        for infos in listed.chunks(NAMED_AT_ONCE) {
+            let rows = infos.iter().map(|info| info.key);
+            let unnamed: Vec<_> = rows.filter(|row| self.seal.handle(*row).is_none()).collect();
+            let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
+            // Those that no secret opens have no handle, and are left out.
+            named.extend(infos.iter().filter_map(|info| {
+                let by_body = || self.seal.handle_by_body(info.key, bodies.get(&info.key)?);
+                let handle = self.seal.handle(info.key).or_else(by_body)?;
+                Some((info.key, PayloadInfo { key: handle, ..*info }))
+            }));
+        }
+        Ok(named)
     }
 
     pub(super) async fn page(&self, query: PageQuery) -> StoreResult<Page> {

@@ -192,7 +192,7 @@ mod tests {
             let n = statements(name, "mine_").len();
             assert_eq!(n, if *name == "create" { 14 } else { 1 }, "{name}");
         }
-        assert_eq!(STATEMENTS.len(), 39);
+        assert_eq!(STATEMENTS.len(), 40);
         assert_eq!(
             statement("store_plain", "mine_"),
             "ALTER TABLE mine_payloads ALTER COLUMN body SET STORAGE EXTERNAL"

@@ -98,6 +98,13 @@ impl Meta for Tables<'_> {
         self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
         Ok(())
     }
+
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
+        let replace = statement("replace_meta", self.prefix);
+        let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
+        self.client.execute_typed(&replace, parameters).await?;
+        Ok(())
+    }
 }
 
 // === hosts ===

@@ -46,6 +46,9 @@ SELECT value, number FROM abridge_meta WHERE name = $1;
 -- name: put_meta
 INSERT INTO abridge_meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING;
 
+-- name: replace_meta
+UPDATE abridge_meta SET value = $2 WHERE name = $1 AND value = $3;
+
 -- name: take_turn
 -- Takes a turn that one process has until $3 seconds have passed. One that ends later is of before the clock was set back.
 INSERT INTO abridge_meta AS m (name, number) VALUES ($2, :now + $3)

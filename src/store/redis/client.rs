@@ -161,6 +161,10 @@ impl Meta for Client {
     async fn put_if_absent(&self, name: &str, value: &[u8]) -> EngineResult<()> {
         self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await
     }
+
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
+        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await
+    }
 }
 
 /// Reads an answer.

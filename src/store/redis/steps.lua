@@ -358,6 +358,11 @@ function steps.turn()
   return 1
 end
 
+-- Name, old value, new value.
+function steps.replace()
+  if call('HGET', base .. 'meta', ARGV[4]) == ARGV[5] then call('HSET', base .. 'meta', ARGV[4], ARGV[6]) end
+end
+
 -- Where the summary of a beginning is: the beginning, and its conversation.
 function steps.point() call('SET', base .. 'b:' .. ARGV[4], ARGV[5]) end
 function steps.root() return call('GET', base .. 'b:' .. ARGV[4]) end
