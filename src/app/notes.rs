@@ -1,12 +1,12 @@
-//! Notes that processes exchange through a store: windows that were learned, forms that upstreams ask for, and conversations
-//! that are forwarded unedited. In a store of one process, the forms outlive it.
+//! Notes that processes exchange through a store: windows that were learned, forms that upstreams ask for, conversations that
+//! are forwarded unedited, and which settings each has. In a store of one process, the forms outlive it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::payload::ChainKey;
@@ -19,11 +19,15 @@ use crate::tasks::Tasks;
 pub(super) struct Notes {
     store: Arc<dyn Store>,
     proxy: Arc<Proxy>,
+    replica: ChainKey,
     // Everything that was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
     forms: HashMap<String, Vec<Lesson>>,
     has_read: bool,
+    settings_noted: Option<Instant>,
+    // Since when another process has had other settings, and whether that was logged.
+    other_settings: Option<(Instant, String, bool)>,
 }
 
 /// A window that an upstream has named.
@@ -40,11 +44,25 @@ struct UneditedNote {
     fingerprint: String,
 }
 
+/// The settings of a process.
+#[derive(Clone, Deserialize, Serialize)]
+struct SettingsNote {
+    fingerprint: String,
+    version: String,
+}
+
 /// The pause between two readings.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// How long windows and forms are kept.
 const WINDOW_FOR: Duration = Duration::from_hours(24 * 30);
+
+/// How often a process notes its settings, and for how long.
+const SETTINGS_EVERY: Duration = Duration::from_mins(1);
+const SETTINGS_FOR: Duration = Duration::from_mins(3);
+
+/// Two settings that live together for longer than this are not a roll-out.
+const ROLL_OUT: Duration = Duration::from_mins(10);
 
 /// How many conversations are remembered as noted.
 const MAX_NOTED: usize = 4096;
@@ -53,20 +71,29 @@ impl Notes {
     /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
     /// `None` without a store.
     pub(super) async fn start(store: Option<&Arc<dyn Store>>, proxy: &Arc<Proxy>, tasks: &Tasks) -> Option<DropGuard> {
+        let mut replica = [0; 16];
+        // Without random numbers, processes overwrite each other's notes about settings.
+        let _random = getrandom::getrandom(&mut replica);
         let mut notes = Self {
             store: Arc::clone(store?),
             proxy: Arc::clone(proxy),
+            replica: ChainKey::from_bytes(replica),
             windows: HashMap::new(),
             unedited: HashSet::new(),
             forms: HashMap::new(),
             has_read: false,
+            settings_noted: None,
+            other_settings: None,
         };
         notes.exchange().await;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
+        // Processes that start together do not write together.
+        let jitter =
+            Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
         tasks.spawn(async move {
             loop {
-                let goes_on = stopped.run_until_cancelled(sleep(PAUSE)).await.is_some();
+                let goes_on = stopped.run_until_cancelled(sleep(PAUSE + jitter)).await.is_some();
                 // At the end, too: everything that was learnt last outlives the process.
                 notes.exchange().await;
                 if !goes_on {
@@ -87,23 +114,42 @@ impl Notes {
             let Ok(read) = store.notes(NoteGroup::Fleet).await else { return };
             (notes, self.has_read) = (read, true);
         }
-        let fingerprint = live.fingerprint();
-        for note in &notes {
-            match note.kind {
-                NoteKind::Forms => self.read_forms(note),
-                NoteKind::Window if is_shared => self.read_window(note, &live),
-                NoteKind::Unedited if is_shared => self.read_unedited(note, &fingerprint, &live),
-                _ => {}
-            }
-        }
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let own = is_shared.then(|| SettingsNote { fingerprint: live.fingerprint(), version });
+        self.read(&notes, own.as_ref(), &live);
         let mut new = self.new_forms(&live);
-        if is_shared {
-            new.extend(self.new_notes(&fingerprint, &live));
+        if let Some(own) = &own {
+            new.extend(self.new_notes(own, &live));
         }
         for (note, keep) in new {
             if store.note(note, keep).await.is_err() {
                 return;
             }
+        }
+        let is_due = self.settings_noted.is_none_or(|noted| noted.elapsed() >= SETTINGS_EVERY);
+        if let Some(own) = own.filter(|_| is_due)
+            && store.note(note(NoteKind::Settings, self.replica, &own), SETTINGS_FOR).await.is_ok()
+        {
+            self.settings_noted = Some(Instant::now());
+        }
+    }
+
+    /// Reads notes: in a store of one process, which has no `own` settings to compare, those on forms.
+    fn read(&mut self, notes: &[Note], own: Option<&SettingsNote>, live: &LiveConfig) {
+        let mut others = Vec::new();
+        for note in notes {
+            match (note.kind, own) {
+                (NoteKind::Forms, _) => self.read_forms(note),
+                (NoteKind::Window, Some(_)) => self.read_window(note, live),
+                (NoteKind::Unedited, Some(own)) => self.read_unedited(note, own, live),
+                (NoteKind::Settings, Some(_)) if note.key != self.replica => {
+                    others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
+                }
+                _ => {}
+            }
+        }
+        if let Some(own) = own {
+            self.compare(own, &others);
         }
     }
 
@@ -146,10 +192,10 @@ impl Notes {
     }
 
     /// Other settings may be accepted, so only those of the same settings count.
-    fn read_unedited(&mut self, note: &Note, own: &str, live: &LiveConfig) {
+    fn read_unedited(&mut self, note: &Note, own: &SettingsNote, live: &LiveConfig) {
         let Ok(UneditedNote { place, fingerprint }) = serde_json::from_slice(&note.value) else { return };
         if let Some(destination) = live.destinations.iter().nth(place)
-            && fingerprint == own
+            && fingerprint == own.fingerprint
             && self.unedited.insert(note.key)
         {
             // A conversation is in one arm, and the other never asks for it.
@@ -158,7 +204,7 @@ impl Notes {
     }
 
     /// The notes on what this process has learned and no process has noted.
-    fn new_notes(&mut self, fingerprint: &str, live: &LiveConfig) -> Vec<(Note, Duration)> {
+    fn new_notes(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
         for (model, window) in live.destinations.default().usual.rules.planner.meter.models().learned() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
@@ -173,12 +219,33 @@ impl Notes {
             let rescues = destination.arms().filter_map(|arm| arm.rescue.as_ref());
             for key in rescues.flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
-                    let value = UneditedNote { place, fingerprint: fingerprint.to_owned() };
+                    let value = UneditedNote { place, fingerprint: own.fingerprint.clone() };
                     notes.push((note(NoteKind::Unedited, key, &value), NOTED_FOR));
                 }
             }
         }
         notes
+    }
+
+    /// Warns once if another process has had other settings for longer than a roll-out takes.
+    fn compare(&mut self, own: &SettingsNote, others: &[SettingsNote]) {
+        let Some(other) = others.iter().find(|other| other.fingerprint != own.fingerprint) else {
+            self.other_settings = None;
+            return;
+        };
+        match &mut self.other_settings {
+            Some((since, fingerprint, warned)) if *fingerprint == other.fingerprint => {
+                if since.elapsed() >= ROLL_OUT && !std::mem::replace(warned, true) {
+                    tracing::warn!(
+                        own = own.fingerprint,
+                        other = other.fingerprint,
+                        other_version = other.version,
+                        "another process on this store has other settings or another version, so the same request may become other bytes there"
+                    );
+                }
+            }
+            _ => self.other_settings = Some((Instant::now(), other.fingerprint.clone(), false)),
+        }
     }
 }
 

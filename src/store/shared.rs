@@ -92,6 +92,8 @@ pub enum NoteKind {
     Window,
     /// A conversation that is forwarded unedited.
     Unedited,
+    /// The settings of a process.
+    Settings,
     /// The forms that an upstream asks for.
     Forms,
     /// What one process has counted on one day.
@@ -116,7 +118,7 @@ pub const MAX_SEEN: usize = 64;
 
 impl NoteKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Window, Self::Unedited, Self::Forms, Self::Ledger];
+    pub const ALL: [Self; 5] = [Self::Window, Self::Unedited, Self::Settings, Self::Forms, Self::Ledger];
 
     /// What it is read with.
     pub fn group(self) -> NoteGroup {
