@@ -54,14 +54,29 @@ const HELP: &str = include_str!("help.txt");
 // === impl TextFormat ===
 
 impl TextFormat {
-    /// The form that a scrape asks for with its `accept` fields: OpenMetrics if that is named, in this version or in none.
+    /// The form that a scrape asks for with its `accept` fields: OpenMetrics if that is named and wanted at least as much as
+    /// anything else that is text.
     pub fn of_scrape(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut ranges = values.flat_map(|value| value.split(',')).map(str::to_ascii_lowercase);
-        let is_named = ranges.any(|range| {
-            range.contains("application/openmetrics-text") && (range.contains("1.0.0") || !range.contains("version="))
-        });
-        if is_named { Self::OpenMetrics } else { Self::Prometheus }
+        let (mut openmetrics, mut other) = (0.0, 0.0);
+        for range in values.flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let media = parts.next().unwrap_or_default();
+            let parameters: Vec<_> = parts.collect();
+            let value = |key| parameters.iter().find_map(|part| part.strip_prefix(key));
+            let wanted = value("q=").map_or(Some(1.0), |q| q.parse::<f64>().ok()).unwrap_or(0.0);
+            let best = match &*media {
+                "application/openmetrics-text"
+                    if value("version=").is_none_or(|of| of.trim_matches('\u{22}') == "1.0.0") =>
+                {
+                    &mut openmetrics
+                }
+                "text/plain" | "text/*" | "*/*" => &mut other,
+                _ => continue,
+            };
+            *best = wanted.max(*best);
+        }
+        if openmetrics > 0.0 && openmetrics >= other { Self::OpenMetrics } else { Self::Prometheus }
     }
 
     /// The media type.
@@ -201,7 +216,15 @@ mod tests {
             assert_eq!(format(&[accept]), TextFormat::OpenMetrics, "{accept}");
         }
         assert_eq!(format(&["text/html", "application/openmetrics-text"]), TextFormat::OpenMetrics);
-        for accept in ["*/*", "text/plain", "", "application/openmetrics-text;version=2.0.0"] {
+        for accept in [
+            "*/*",
+            "text/plain",
+            "",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text;version=2.0.0",
+            "text/plain, application/openmetrics-text;q=0.5",
+            "application/openmetrics-text;q=x",
+        ] {
             assert_eq!(format(&[accept]), TextFormat::Prometheus, "{accept}");
         }
         assert_eq!(format(&[]), TextFormat::Prometheus);

@@ -326,7 +326,8 @@ async fn promtool_has_nothing_to_say_of_the_text_that_others_than_prometheus_get
     let body = with_results(&[long_text(1)]);
     asked(&mut scene, chat(&body), "200 OK", usage(100, 50, 3)).await;
     let found = after(&scene.abridge, 1).await;
-    for accept in [&[][..], &["accept: */*"], &["accept: text/plain;version=0.0.4"]] {
+    for accept in [&[][..], &["accept: */*"], &["accept: text/plain;version=0.0.4, application/openmetrics-text;q=0.1"]]
+    {
         let (kind, text) = text(&scene.abridge, accept).await;
         assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8", "{accept:?}");
         assert_eq!(promlint::problems(&text), [""; 0], "{text}");
