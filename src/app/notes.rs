@@ -89,8 +89,7 @@ impl Notes {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         // Processes that start together do not write together.
-        let jitter =
-            Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
+        let jitter = Duration::from_millis(replica.iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
         tasks.spawn(async move {
             loop {
                 let goes_on = stopped.run_until_cancelled(sleep(PAUSE + jitter)).await.is_some();

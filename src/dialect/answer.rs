@@ -36,6 +36,7 @@ pub enum AnswerEnd {
     #[default]
     Complete,
     /// The upstream broke off or paused too long.
+    #[serde(alias = "upstream_cut")]
     Cut,
     /// The client disconnected.
     ClientGone,

@@ -142,9 +142,15 @@ pub(super) fn call_id<'a>(body: &'a [u8], kind: &'static str, value: Option<Span
     Ok(CallId { kind, raw: Some(span), text: id_text(raw).ok_or((span.start, fault))? })
 }
 
-/// The text of a call's id: that of a string, or a number, since some servers number their calls.
+/// The text of a call's id: that of a string, or a number, since some servers number their calls: to them, `1.0` and `1e0` are `1`.
 pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
-    if matches!(raw, [b'-' | b'0'..=b'9', ..]) { utf8(raw).map(Cow::Borrowed) } else { decode(raw) }
+    if !matches!(raw, [b'-' | b'0'..=b'9', ..]) {
+        return decode(raw);
+    }
+    let text = utf8(raw)?;
+    let number = text.contains(['.', 'e', 'E']).then(|| text.parse::<f64>().ok()).flatten();
+    let whole = number.filter(|number| number.is_finite() && number.fract() == 0.0);
+    Some(whole.map_or(text.into(), |number| number.to_string().into()))
 }
 
 /// Whether the model itself is what called, and not a program, by the `caller` of a call.

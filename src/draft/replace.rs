@@ -165,6 +165,9 @@ impl Draft<'_> {
                 Err(why) => not_applicable = why,
             }
         }
+        if texts.iter().any(SourceText::was_read) {
+            self.context.meter.yield_now();
+        }
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 

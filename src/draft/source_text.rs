@@ -59,6 +59,11 @@ pub struct TextCut {
 }
 
 impl SourceText<'_> {
+    /// Whether the text was unescaped, as one that was not seen before.
+    pub(super) fn was_read(&self) -> bool {
+        self.text.get().is_some()
+    }
+
     pub(super) fn text(&self) -> &str {
         // It has been read before, so it can be read; a part that is not text has none.
         self.text.get_or_init(|| strings::text(self.body, self.span).unwrap_or_default())

@@ -15,9 +15,10 @@
 //! Goose and newer versions of opencode keep their sessions in `SQLite`, and are not read.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::{Transcript, TranscriptError};
@@ -82,9 +83,14 @@ impl Agent {
         if path.file_name()? == CLINE_FILE {
             return Some(Self::Cline);
         }
-        path.extension().filter(|extension| *extension == "jsonl")?;
         let mut file = BufReader::new(File::open(path).ok()?);
         let mut line = Vec::new();
+        if path.extension()? != "jsonl" {
+            io::Read::take(&mut file, SNIFFED_DOCUMENT).read_to_end(&mut line).ok()?;
+            let is_gemini = path.file_name()?.as_encoded_bytes().starts_with(b"session-")
+                && memmem::find(&line, b"\"projectHash\"").is_some();
+            return is_gemini.then_some(Self::Gemini);
+        }
         for _ in 0..SNIFFED_LINES {
             line.clear();
             io::Read::take(&mut file, SNIFFED_LINE).read_until(b'\n', &mut line).ok()?;

@@ -60,7 +60,16 @@ pub struct Settings {
 /// A name or a pattern of names: `*` matches any characters, `?` one. Letter case does not matter.
 #[derive(Clone, Debug, derive_more::Display, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Pattern(Box<str>);
+pub struct Pattern(#[serde(deserialize_with = "pattern")] Box<str>);
+
+fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Box<str>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.contains(['{', '[', '\\']) {
+        let means = "is not a pattern such as \"gpt-4o*\": only * and ? mean something";
+        return Err(D::Error::custom(format_args!("{text:?} {means}")));
+    }
+    Ok(text.into())
+}
 
 impl Pattern {
     /// The pattern of this text.

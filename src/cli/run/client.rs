@@ -162,6 +162,8 @@ pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)
     }
     let present = variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts);
     let hosts = present.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
+    // A star is understood only where it is alone.
+    let hosts = if present == Some("*") { "*".to_owned() } else { hosts };
     Ok(vec![("no_proxy", hosts.clone()), ("NO_PROXY", hosts)])
 }
 

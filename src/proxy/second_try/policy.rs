@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::dialect::Form;
 use crate::engine::{EditedBody, EngineConfig};
-use crate::held::Held;
 use crate::payload::ChainKey;
 use crate::planner::LearntForms;
 use crate::platform::since_1970;
@@ -47,11 +46,11 @@ struct Profile {
 /// and in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct NotedForms {
-    // Until when each entry holds.
-    until: Held<HashMap<ChainKey, (RequestForm, Instant)>>,
+    // Until when each entry holds. Read with each request, and rarely written.
+    until: ArcSwap<HashMap<ChainKey, (RequestForm, Instant)>>,
 }
 
-/// The most entries. Of further conversations, each request takes a second attempt.
+/// The most entries.
 const MAX_ENTRIES: usize = 1024;
 
 /// How long a conversation is sent in another form. After that, it is edited again.
@@ -132,10 +131,9 @@ impl RescuePolicy {
 
     /// The conversations that are forwarded unedited.
     pub fn unedited(&self) -> Vec<ChainKey> {
-        let now = Instant::now();
-        let is_unedited = |(form, until): &(RequestForm, Instant)| *form == RequestForm::Unedited && *until > now;
-        let keys = |(key, noted): (&ChainKey, &_)| is_unedited(noted).then_some(*key);
-        self.noted.until.with(|noted| noted.iter().filter_map(keys).collect())
+        let (noted, now) = (self.noted.until.load(), Instant::now());
+        let unedited = noted.iter().filter(|(_, (form, until))| *form == RequestForm::Unedited && *until > now);
+        unedited.map(|(key, _)| *key).collect()
     }
 
     /// Forwards a conversation unedited, as another process does.
@@ -149,27 +147,30 @@ impl RescuePolicy {
 impl NotedForms {
     /// Whether nothing is noted.
     pub(super) fn is_empty(&self) -> bool {
-        self.until.with(|noted| noted.is_empty())
+        self.until.load().is_empty()
     }
 
     /// The form of a conversation with these beginnings, if one is noted: not edited, if that is one of several.
     pub(super) fn form(&self, keys: &[ChainKey]) -> Option<RequestForm> {
-        let now = Instant::now();
-        self.until.with(|noted| {
-            let known = keys.iter().filter_map(|key| noted.get(key)).filter(|(_, until)| *until > now);
-            let forms = known.map(|(form, _)| *form);
-            forms.reduce(|form, other| if other == RequestForm::Unedited { other } else { form })
-        })
+        let (noted, now) = (self.until.load(), Instant::now());
+        let forms =
+            keys.iter().filter_map(|key| noted.get(key)).filter(|(_, until)| *until > now).map(|(form, _)| *form);
+        forms.reduce(|form, other| if other == RequestForm::Unedited { other } else { form })
     }
 
-    /// Notes a form, if there is room.
+    /// Notes a form. A full list drops its oldest entry.
     pub(super) fn insert(&self, key: ChainKey, form: RequestForm) {
         let now = Instant::now();
-        self.until.with(|noted| {
+        self.until.rcu(|noted| {
+            let mut noted = HashMap::clone(noted);
             noted.retain(|_, (_, until)| *until > now);
-            if noted.len() < MAX_ENTRIES {
-                noted.insert(key, (form, now + NOTED_FOR));
+            if noted.len() >= MAX_ENTRIES
+                && let Some(oldest) = noted.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key)
+            {
+                noted.remove(&oldest);
             }
+            noted.insert(key, (form, now + NOTED_FOR));
+            noted
         });
     }
 }
@@ -236,13 +237,14 @@ mod tests {
             list.insert(name(n), if n == 2 { RequestForm::Unedited } else { RequestForm::Stripped });
             advance(Duration::from_millis(1)).await;
         }
-        assert_eq!(list.form(&[name(MAX_ENTRIES)]), None, "there was no room");
+        assert_eq!(list.until.load().len(), MAX_ENTRIES);
+        assert_eq!(list.form(&[name(0)]), None, "the oldest has made room");
         assert_eq!(list.form(&[name(MAX_ENTRIES + 1), name(1)]), Some(RequestForm::Stripped));
         assert_eq!(list.form(&[name(1), name(2), name(3)]), Some(RequestForm::Unedited));
         advance(NOTED_FOR).await;
-        assert_eq!(list.form(&[name(1), name(MAX_ENTRIES - 1)]), None);
+        assert_eq!(list.form(&[name(1), name(MAX_ENTRIES)]), None);
         list.insert(name(7), RequestForm::Stripped);
-        assert_eq!(list.until.with(|noted| noted.len()), 1);
+        assert_eq!(list.until.load().len(), 1);
     }
 
     #[test]

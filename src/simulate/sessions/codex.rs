@@ -51,6 +51,7 @@ struct Info {
 
 #[derive(Deserialize)]
 struct Compacted<'a> {
+    message: Option<String>,
     #[serde(borrow)]
     replacement_history: Option<Vec<&'a RawValue>>,
 }
@@ -144,8 +145,14 @@ impl Reader<'_> {
     fn compacted(&mut self, compacted: &Compacted<'_>) {
         self.builder.cut(0);
         (self.is_answering, self.waits) = (false, false);
-        for item in compacted.replacement_history.iter().flatten() {
-            self.builder.push(item.get().as_bytes());
+        match (&compacted.replacement_history, &compacted.message) {
+            (Some(items), _) => items.iter().for_each(|item| self.builder.push(item.get().as_bytes())),
+            (None, Some(summary)) => {
+                let text = serde_json::to_string(summary).unwrap_or_default();
+                let content = format!(r#"[{{"type":"input_text","text":{text}}}]"#);
+                self.builder.push(format!(r#"{{"type":"message","role":"user","content":{content}}}"#).as_bytes());
+            }
+            (None, None) => {}
         }
     }
 }

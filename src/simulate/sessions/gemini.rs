@@ -1,4 +1,4 @@
-//! Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*.jsonl`.
+//! Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*`, a JSON document in older versions and lines in newer ones.
 //!
 //! An answer has its calls with their results. A line with the id of an earlier one takes its place; `$rewindTo` removes
 //! all from an id on. So the file is read as a whole.
@@ -15,6 +15,11 @@ use super::{IsElsewhere, Session, lines};
 use crate::simulate::TranscriptError;
 
 const HOST: &str = "generativelanguage.googleapis.com";
+
+#[derive(Deserialize)]
+struct Document {
+    messages: Vec<Message>,
+}
 
 #[derive(Deserialize)]
 struct Rewind {
@@ -44,7 +49,11 @@ struct Call {
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let (messages, skipped) = of_lines(&lines::document(lines::MAX_DOCUMENT, file)?)?;
+    let bytes = lines::document(lines::MAX_DOCUMENT, file)?;
+    let (messages, skipped) = match serde_json::from_slice::<Document>(&bytes) {
+        Ok(document) => (document.messages, 0),
+        Err(_) => of_lines(&bytes)?,
+    };
     let mut conversation = Conversation::new(Some(HOST), is_elsewhere);
     for message in &messages {
         let at = message.timestamp.as_deref().and_then(lines::seconds);

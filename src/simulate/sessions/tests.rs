@@ -98,9 +98,11 @@ fn pi_gemini_cli_and_cline_have_their_usage() {
     assert_eq!(requests(&pi), [&first[..], &stepped_back, &[(1, [900, 0, 0, 0, 5], noon + 21)]]);
     assert!(body(&pi, 2).contains("A file was counted."));
 
-    let gemini = read("gemini/session-2026-05-06T12-00-def.jsonl", Agent::Gemini);
-    assert_eq!(requests(&gemini), [[(1, [7000, 0, 0, 0, 120], noon), (3, [7200, 6900, 0, 0, 5], noon + 3)]]);
-    assert!(body(&gemini, 0).contains(r#""tool_use_id":"t1""#) && gemini.skipped == 0);
+    for file in ["session-2026-05-05T12-00-abc.json", "session-2026-05-06T12-00-def.jsonl"] {
+        let gemini = read(&format!("gemini/{file}"), Agent::Gemini);
+        assert_eq!(requests(&gemini), [[(1, [7000, 0, 0, 0, 120], noon), (3, [7200, 6900, 0, 0, 5], noon + 3)]]);
+        assert!(body(&gemini, 0).contains(r#""tool_use_id":"t1""#) && gemini.skipped == 0);
+    }
     let cline = read("cline/1770000000000/api_conversation_history.json", Agent::Cline);
     let messages: Vec<_> = requests(&cline)[0].iter().map(|(messages, usage, _)| (*messages, *usage)).collect();
     assert_eq!(messages, [(1, [11_000, 0, 0, 0, 60]), (3, [11_100, 11_000, 0, 0, 6])]);
