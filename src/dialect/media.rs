@@ -129,11 +129,7 @@ mod tests {
         for (part, data, form) in [
             (r#"{"type":"image_url","image_url":{"url":"data:x","detail":"low"}}"#, r#""data:x""#, MediaForm::Url),
             (r#"{"image_url":"data:x","type":"image_url"}"#, r#""data:x""#, MediaForm::Url),
-            (
-                r#"{"type":"image_url","image_url":{"url":"data\u003aimage\/png"}}"#,
-                r#""data\u003aimage\/png""#,
-                MediaForm::Url,
-            ),
+            (r#"{"type":"image_url","image_url":{"url":"data:image\/png"}}"#, r#""data:image\/png""#, MediaForm::Url),
             (r#"{"type":"video_url","video_url":{"url":"data:v"}}"#, r#""data:v""#, MediaForm::Url),
             (r#"{"type":"input_audio","input_audio":{"data":"QQ==","format":"wav"}}"#, r#""QQ==""#, base64("wav")),
             (r#"{"type":"file","file":{"filename":"a","file_data":"QQ=="}}"#, r#""QQ==""#, MediaForm::Base64(None)),
