@@ -121,10 +121,11 @@ impl LearntFactors {
             return;
         }
         let known = self.of.iter().position(|learnt| learnt.is_of(upstream, model));
-        let mut learnt = known.map(|at| self.of.remove(at)).unwrap_or_else(|| {
-            let (upstream, model) = (upstream.to_owned(), model.to_owned());
-            LearntFactor { upstream, model, n_bills: 0, ratios: VecDeque::new() }
-        });
+        let (upstream, model) = (upstream.to_owned(), model.to_owned());
+        let mut learnt = match known {
+            Some(at) => self.of.remove(at),
+            None => LearntFactor { upstream, model, n_bills: 0, ratios: VecDeque::new() },
+        };
         learnt.n_bills += 1;
         if learnt.ratios.len() == MEDIAN_OF {
             learnt.ratios.pop_front();
