@@ -172,7 +172,7 @@ impl Dialect for Responses {
 }
 
 /// The names in an array of tools, and in its namespaces, unless that `is_inside` of one.
-fn names<'a>(body: &'a [u8], tools: Span, is_inside: bool) -> Option<Vec<Cow<'a, str>>> {
+fn names(body: &[u8], tools: Span, is_inside: bool) -> Option<Vec<Cow<'_, str>>> {
     objects(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
         let name = text_of(body, name);
         if text_of(body, kind).as_deref() != Some("namespace") {
