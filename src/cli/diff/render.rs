@@ -91,7 +91,9 @@ impl DiffWriter {
     fn write_lines(&mut self, kind: LineKind, lines: &[&str]) {
         let most = if self.options.full { lines.len() } else { MAX_LINES.min(lines.len()) };
         let (shown, rest) = lines.split_at(most);
-        shown.iter().for_each(|line| self.write_line(kind, line));
+        for line in shown {
+            self.write_line(kind, line);
+        }
         if !rest.is_empty() {
             let bytes: usize = rest.iter().map(|line| line.len() + 1).sum();
             self.write_marked(kind, &format!("… {} lines, {bytes} bytes", rest.len()));

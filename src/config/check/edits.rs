@@ -20,9 +20,8 @@ const MAX_HANDLER_NAME: usize = 64;
 impl Checker<'_> {
     pub(super) fn edits(&self) -> Checked {
         let edits = &self.config.policy.edits;
-        if let Some((_, edit)) =
-            edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|one| one == *edit))
-        {
+        let again = edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|one| one == *edit));
+        if let Some((_, edit)) = again {
             let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
             return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
         }
