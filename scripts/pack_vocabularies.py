@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-for name in ["o200k_base"]:
+for name in ["o200k_base", "cl100k_base"]:
     lines = (pathlib.Path(sys.argv[1]) / f"{name}.tiktoken").read_text().split("\n")
     tokens = {int(rank): base64.b64decode(token) for token, rank in (line.split() for line in lines if line)}
     in_order = [tokens.get(rank, b"") for rank in range(max(tokens) + 1)]

@@ -1,7 +1,7 @@
 //! How many tokens a text, a message or a list of tools is, and how many a model takes.
 //!
 //! Counting costs some 10 ns a byte, so nothing is counted twice: counts are remembered by the hash of what was counted, and
-//! a conversation that comes again with a new tail costs that tail. The vocabulary is compiled in, and built when the
+//! a conversation that comes again with a new tail costs that tail. The vocabularies are compiled in, and built when the
 //! first text is counted, which takes 0.05 s: count on a thread that may block.
 //!
 //! Every count here is an estimate made of published rules; what an upstream reports as usage is the truth to compare with.
@@ -18,6 +18,7 @@ use smart_default::SmartDefault;
 use self::factor::Factor;
 use self::memo::Memo;
 use self::models::{Models, Reasoning};
+use self::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 use crate::units::prorated;
 
@@ -81,7 +82,7 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Counter {
-    /// With `o200k_base`, the encoding of OpenAI's models since GPT-4o.
+    /// With the encoding of the model.
     #[default]
     Exact,
     /// A quarter of the bytes; needs no vocabulary.
@@ -109,6 +110,8 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Gauge {
     shared: Arc<Shared>,
+    /// The encoding that texts are counted in.
+    pub encoding: Encoding,
     /// How many tokens are billed for each one that is counted.
     pub factor: Factor,
     /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
@@ -159,13 +162,13 @@ impl Meter {
         (self.shared.yield_now)();
     }
 
-    /// What counts for a request to this model, by the factor of the built-in table. An unknown model has no
-    /// window.
+    /// What counts for a request to this model, by the factor of the built-in table. An unknown model has the
+    /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
-        let models::Model { window, token_factor: factor, reasoning } = self.models().find(name);
+        let models::Model { window, encoding, token_factor: factor, reasoning } = self.models().find(name);
         let window = window.map(|(window, _)| window);
-        Gauge { shared: Arc::clone(&self.shared), factor, window, reasoning }
+        Gauge { shared: Arc::clone(&self.shared), encoding, factor, window, reasoning }
     }
 
     /// How many tokens this model takes, prompt and answer together, if that is known.
@@ -204,7 +207,7 @@ impl Gauge {
             self.count(text)
         } else {
             let fingerprint = Fingerprint::of(text.as_bytes());
-            self.shared.memo.get_or_count(Subject::TEXT, fingerprint, || self.count(text))
+            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
         };
         self.billed(counted, text.len())
     }
@@ -214,7 +217,7 @@ impl Gauge {
     pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
         self.remembered(Subject(Countable::Beginning, 0), fingerprint, || {
             let text = text();
-            let known = self.shared.memo.get(Subject::TEXT, Fingerprint::of(text.as_bytes()));
+            let known = self.shared.memo.get(Subject::TEXT, self.encoding, Fingerprint::of(text.as_bytes()));
             let (counted, len) = known.map_or_else(
                 || {
                     let beginning = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
@@ -234,15 +237,15 @@ impl Gauge {
             // About right for English and for code, too many for the scripts of Asia.
             return text.len().div_ceil(4);
         }
-        tiktoken::count_pieces(text, |piece| {
+        Encoding::count_pieces(text, |piece| {
             let count = || {
                 self.note_tokenised(piece);
-                tiktoken::count_piece(piece, self.shared.yield_now)
+                self.encoding.count_piece(piece, self.shared.yield_now)
             };
             if piece.len() == text.len() {
                 return count();
             }
-            self.shared.memo.get_or_count(Subject::TEXT, Fingerprint::of(piece.as_bytes()), count)
+            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, Fingerprint::of(piece.as_bytes()), count)
         })
     }
 
@@ -257,7 +260,7 @@ impl Gauge {
 
     /// The count of what is known by `fingerprint`, out of memory, or made now and remembered.
     pub fn remembered(&self, subject: Subject, fingerprint: Fingerprint, count: impl FnOnce() -> usize) -> usize {
-        self.shared.memo.get_or_count(subject, self.under_factor(fingerprint), count)
+        self.shared.memo.get_or_count(subject, self.encoding, self.under_factor(fingerprint), count)
     }
 
     fn under_factor(&self, fingerprint: Fingerprint) -> Fingerprint {

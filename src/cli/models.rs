@@ -67,12 +67,13 @@ impl Listing {
         let names: Vec<_> =
             self.models.iter().map(|entry| escape::to_single_line(&entry.pattern, MAX_NAME_CHARS)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
-        let mut text = format!("{:width$}  {:>9}  factor  source\n", "model", "window");
-        for (name, Entry { window, factor, alias_of, source, .. }) in names.iter().zip(&self.models) {
+        let mut text = format!("{:width$}  {:>9}  {:13}  factor  source\n", "model", "window", "encoding");
+        for (name, Entry { window, encoding, factor, alias_of, source, .. }) in names.iter().zip(&self.models) {
             let window = window.map(grouped).unwrap_or_default();
+            let encoding = encoding.map(|encoding| encoding.to_string()).unwrap_or_default();
             let factor = factor.map(|factor| factor.to_string()).unwrap_or_default();
             // Writing into a String never fails.
-            let _written = write!(text, "{name:width$}  {window:>9}  {factor:6}  {source}");
+            let _written = write!(text, "{name:width$}  {window:>9}  {encoding:13}  {factor:6}  {source}");
             let alias =
                 alias_of.as_ref().map(|model| format!(", alias of {}", escape::to_single_line(model, MAX_NAME_CHARS)));
             let _written = writeln!(text, "{}", alias.unwrap_or_default());

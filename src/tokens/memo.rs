@@ -1,5 +1,6 @@
 //! Counts that are remembered by the fingerprint of what was counted. What a collision does is a wrong count.
 
+use super::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 use crate::payload::cache::{self, Cache};
 
@@ -52,29 +53,30 @@ impl Memo {
     pub(super) fn get_or_count(
         &self,
         subject: Subject,
+        encoding: Encoding,
         fingerprint: Fingerprint,
         count: impl FnOnce() -> usize,
     ) -> usize {
-        if let Some(known) = self.get(subject, fingerprint) {
+        if let Some(known) = self.get(subject, encoding, fingerprint) {
             return known;
         }
         let new = count();
         if let Ok(new) = u32::try_from(new) {
-            self.counts.insert(key(subject, fingerprint), new);
+            self.counts.insert(key(subject, encoding, fingerprint), new);
         }
         new
     }
 
     /// The count of what is known by `fingerprint`, if it is remembered.
-    pub(super) fn get(&self, subject: Subject, fingerprint: Fingerprint) -> Option<usize> {
-        let known = self.counts.get(&key(subject, fingerprint))?;
+    pub(super) fn get(&self, subject: Subject, encoding: Encoding, fingerprint: Fingerprint) -> Option<usize> {
+        let known = self.counts.get(&key(subject, encoding, fingerprint))?;
         usize::try_from(known).ok()
     }
 }
 
-fn key(subject: Subject, fingerprint: Fingerprint) -> Key {
+fn key(subject: Subject, encoding: Encoding, fingerprint: Fingerprint) -> Key {
     let [first, second] = fingerprint.halves();
-    [first ^ subject.code(), second]
+    [first ^ (subject.code() << 8 | encoding as u64), second]
 }
 
 impl Subject {
@@ -92,7 +94,7 @@ mod tests {
 
     fn fill(memo: &Memo, n: u32) {
         for n in 0..n {
-            memo.get_or_count(Subject::TEXT, Fingerprint::of(&n.to_le_bytes()), || 7);
+            memo.get_or_count(Subject::TEXT, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 7);
         }
     }
 
@@ -118,9 +120,10 @@ mod tests {
     fn counts_once() {
         let memo = Memo::new(1 << 20);
         let of = Fingerprint::of;
-        let count = |bytes, count| memo.get_or_count(Subject::TEXT, of(bytes), || count);
+        let count = |bytes, count| memo.get_or_count(Subject::TEXT, Encoding::O200kBase, of(bytes), || count);
         assert_eq!([count(b"a", 1), count(b"b", 2), count(b"a", 3), count(b"b", 4)], [1, 2, 1, 2]);
-        assert_eq!(memo.get_or_count(Subject(Countable::Tools, 0), of(b"a"), || 6), 6);
+        assert_eq!(memo.get_or_count(Subject::TEXT, Encoding::Cl100kBase, of(b"a"), || 5), 5);
+        assert_eq!(memo.get_or_count(Subject(Countable::Tools, 0), Encoding::O200kBase, of(b"a"), || 6), 6);
     }
 
     #[test]
@@ -129,7 +132,9 @@ mod tests {
         fill(&memo, 500);
         fill(&memo, 500);
         fill(&memo, 2000);
-        let again = |n: u32| memo.get_or_count(Subject::TEXT, Fingerprint::of(&n.to_le_bytes()), || 0) == 7;
+        let again = |n: u32| {
+            memo.get_or_count(Subject::TEXT, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 0) == 7
+        };
         assert!((0..500).filter(|&n| again(n)).count() > 400);
     }
 }

@@ -1,7 +1,7 @@
-//! Facts about models: how many tokens they take, and what those are billed as.
+//! Facts about models: how many tokens they take, and how they split text.
 //!
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
-//! says, the table in here.
+//! says, the table in here. Encodings come from the settings and the table; OpenAI's newest is used for the rest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use super::factor::Factor;
+use super::{factor::Factor, tiktoken::Encoding};
 use crate::payload::cache::{Cache, with_slots};
 use crate::wildcard;
 
@@ -55,6 +55,12 @@ pub struct Settings {
     /// Example: `32768`
     #[serde(default, deserialize_with = "at_least_one")]
     pub context_window: Option<usize>,
+    /// How the model splits text into tokens.
+    ///
+    /// Not set: what the built-in table says, or else `"o200k_base"`.
+    ///
+    /// Example: `"o200k_base"`
+    pub encoding: Option<Encoding>,
 }
 
 /// A name or a pattern of names: `*` matches any characters, `?` one. Letter case does not matter.
@@ -111,6 +117,8 @@ pub struct Models {
 pub struct Model {
     /// How many tokens it takes, prompt and answer together, and who says so; it is never guessed.
     pub window: Option<(usize, Source)>,
+    /// How it splits text.
+    pub encoding: Encoding,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
     /// The properties of its reasoning.
@@ -138,6 +146,8 @@ pub struct Entry {
     pub pattern: String,
     /// How many tokens they take.
     pub window: Option<usize>,
+    /// How they split text.
+    pub encoding: Option<Encoding>,
     /// The billed tokens for each counted one, if they are not as many.
     pub factor: Option<Factor>,
     /// The model that they are aliases of.
@@ -200,9 +210,12 @@ impl Models {
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(model));
         let set = told().find_map(|model| model.context_window);
+        let encoding = told().find_map(|model| model.encoding);
         let model = Model {
             window: set.map(|window| (window, Source::Settings)).or(window.map(|window| (window, Source::BuiltIn))),
-            token_factor: known::factor(&bare),
+            encoding: encoding.or(known.and_then(|known| known.encoding)).unwrap_or_default(),
+            // An encoding of the settings is taken at its word.
+            token_factor: if encoding.is_some() { Factor::ONE } else { known::factor(&bare) },
             reasoning: known::reasoning(&bare),
         };
         if name.len() <= MAX_FOUND_NAME {
@@ -213,23 +226,24 @@ impl Models {
 
     /// All that is known, the first that fits a model first.
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |source, pattern: &dyn ToString, window| Entry {
+        let entry = |source, pattern: &dyn ToString, window, encoding| Entry {
             pattern: pattern.to_string(),
             window,
+            encoding,
             factor: None,
             alias_of: None,
             source,
         };
         let settings = self.settings.iter().map(|told| {
-            let of_settings = entry(Source::Settings, &told.pattern, told.context_window);
+            let of_settings = entry(Source::Settings, &told.pattern, told.context_window, told.encoding);
             Entry { alias_of: told.alias_of.clone(), ..of_settings }
         });
         let learned = self.learned.load();
         let learned: BTreeMap<_, _> = learned.iter().collect();
-        let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window)));
+        let learned = learned.into_iter().map(|(name, window)| entry(Source::Upstream, name, Some(*window), None));
         let known = TABLES.models.iter().map(|known| {
             let factor = Some(known::factor(&known.name)).filter(|factor| *factor != Factor::ONE);
-            Entry { factor, ..entry(Source::BuiltIn, &known.name, known.window) }
+            Entry { factor, ..entry(Source::BuiltIn, &known.name, known.window, known.encoding) }
         });
         settings.chain(learned).chain(known).collect()
     }

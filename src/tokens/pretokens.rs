@@ -7,6 +7,15 @@ use self::classes::CHANGES;
 
 pub(super) mod classes;
 
+/// How an encoding parts a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pattern {
+    /// GPT-4o and later.
+    O200k,
+    /// GPT-4 and GPT-3.5.
+    Cl100k,
+}
+
 // The classes of characters, a bit each.
 const OTHER: u8 = 1;
 /// Capitals and title case.
@@ -21,6 +30,7 @@ const SPACE: u8 = 1 << 6;
 /// Line feed and carriage return.
 const BREAK: u8 = 1 << 7;
 
+const LETTER: u8 = UPPER | LOWER | CASELESS;
 const WHITE: u8 = SPACE | BREAK;
 /// The characters between words that are neither numbers nor whitespace.
 const PUNCTUATION: u8 = OTHER | MARK;
@@ -33,21 +43,30 @@ const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
 /// The classes of bytes: a byte beyond ASCII is a part of a character, and has none.
 const ASCII: [u8; 256] = ascii();
 
-/// The length of the first pre-token of a text that is not empty.
-///
+impl Pattern {
+    /// The length of the first pre-token of a text that is not empty.
+    #[inline]
+    pub(super) fn first(self, text: &str) -> usize {
+        match self {
+            Self::O200k => o200k(text),
+            Self::Cl100k => cl100k(text),
+        }
+    }
+}
+
 /// ```text
 ///   [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 /// | [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 /// | \p{N}{1,3} |  ?[^\s\p{L}\p{N}]+[\r\n/]* | \s*[\r\n]+ | \s+(?!\S) | \s+
 /// ```
-pub(super) fn first(text: &str) -> usize {
+fn o200k(text: &str) -> usize {
     let bytes = text.as_bytes();
     // In ASCII a word is upper case and then lower case, and nothing belongs to both.
     let start = usize::from(class_at(bytes, 0) & PREFIX != 0);
     let end = ascii_word(bytes, start);
-    let word_end =
-        if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { word(text) };
-    if let Some(end) = word_end {
+    let word =
+        if bytes.get(end).is_none_or(u8::is_ascii) { Some(end).filter(|end| *end > start) } else { o200k_word(text) };
+    if let Some(end) = word {
         return end + contraction(text, end);
     }
     if let Some(end) = digits(text) {
@@ -58,12 +77,37 @@ pub(super) fn first(text: &str) -> usize {
         let trail = bytes.iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n' | b'/')).count();
         return end + trail;
     }
-    whitespace(text)
+    whitespace(text, false)
+}
+
+/// ```text
+///   '(?i:[sdmt]|ll|ve|re) | [^\r\n\p{L}\p{N}]?+\p{L}++ | \p{N}{1,3}+
+/// |  ?[^\s\p{L}\p{N}]++[\r\n]*+ | \s++$ | \s*[\r\n] | \s+(?!\S) | \s
+/// ```
+fn cl100k(text: &str) -> usize {
+    let contracted = contraction(text, 0);
+    if contracted > 0 {
+        return contracted;
+    }
+    let (class, length) = character(text, 0);
+    let prefix = if class & PREFIX == 0 { 0 } else { length };
+    let word = run(text, prefix, LETTER);
+    if word > prefix {
+        return word;
+    }
+    if let Some(end) = digits(text) {
+        return end;
+    }
+    let end = punctuation(text);
+    if end > 0 {
+        return end + text.as_bytes().iter().skip(end).take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    }
+    whitespace(text, true)
 }
 
 /// The end of a word: the first of two patterns takes a run of upper case and then lower case, which the letters without a
 /// case belong to both; the second one takes upper case alone.
-fn word(text: &str) -> Option<usize> {
+fn o200k_word(text: &str) -> Option<usize> {
     let (first, length) = character(text, 0);
     let prefix = if first & PREFIX == 0 { 0 } else { length };
     let (mixed, capitals) = cased(text, prefix);
@@ -134,10 +178,10 @@ fn punctuation(text: &str) -> usize {
     if end > start { end } else { 0 }
 }
 
-/// The end of whitespace: after its last line break. The last of several characters without a line break is left for the word
-/// after them.
+/// The end of whitespace: after its last line break, except that whitespace at the end of a text may be one pre-token. The last
+/// of several characters without a line break is left for the word after them.
 #[inline]
-fn whitespace(text: &str) -> usize {
+fn whitespace(text: &str, is_whole_at_end: bool) -> usize {
     let (mut end, mut last, mut behind_break) = (0, 0, 0);
     loop {
         let (class, length) = character(text, end);
@@ -151,7 +195,7 @@ fn whitespace(text: &str) -> usize {
         }
     }
     let is_at_end = end == text.len();
-    if behind_break > 0 {
+    if behind_break > 0 && !(is_at_end && is_whole_at_end) {
         behind_break
     } else if is_at_end || last == 0 {
         end

@@ -8,9 +8,12 @@ fn gauge(model: &str) -> Gauge {
 }
 
 #[test]
-fn a_word_has_the_tokens_of_the_cookbook() {
+fn encodings_are_those_of_their_models() {
     // The example of OpenAI's cookbook on tiktoken.
-    assert_eq!(tiktoken::count("antidisestablishmentarianism"), 6);
+    let count = |encoding: Encoding| encoding.count("antidisestablishmentarianism");
+    assert_eq!(count(Encoding::Cl100kBase), 6);
+    assert_eq!(count(Encoding::O200kBase), 6);
+    assert_eq!(count(Encoding::O200kHarmony), 6);
 }
 
 #[test]
@@ -100,14 +103,18 @@ fn hostile() -> Vec<(&'static str, String)> {
 
 #[test]
 fn no_text_makes_counting_slow_or_makes_it_panic() {
-    tiktoken::count("the vocabulary is built before the time is taken");
+    for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+        encoding.count("its vocabulary is built before the time is taken");
+    }
     for (name, text) in hostile() {
-        let before = thread_time();
-        let tokens = tiktoken::count(&text);
-        assert!((1..=text.len()).contains(&tokens), "{name}");
-        // A quadratic one takes a minute.
-        let took = thread_time().saturating_sub(before);
-        assert!(took.as_secs() < 10, "{name}: {took:?}");
+        for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+            let before = thread_time();
+            let tokens = encoding.count(&text);
+            assert!((1..=text.len()).contains(&tokens), "{name}");
+            // A quadratic one takes a minute.
+            let took = thread_time().saturating_sub(before);
+            assert!(took.as_secs() < 10, "{name}: {took:?}");
+        }
     }
 }
 
@@ -120,7 +127,7 @@ fn a_count_in_pieces_is_hardly_more_than_one_of_the_whole() {
     let letters = "the quick brown fox jumps over the lazy dog and does not stop at the end of the line ".repeat(300);
     let chinese = "工具调用没有结果：它在完成之前被中断了。".repeat(400);
     for text in [prose, code, &one_line, &letters, &chinese] {
-        let (pieces, whole) = (tiktoken::count(text), whole.count_ordinary(text));
+        let (pieces, whole) = (Encoding::O200kBase.count(text), whole.count_ordinary(text));
         assert!(pieces >= whole, "{pieces} of {whole}");
         assert!((pieces - whole) * 1000 <= whole.max(1000), "{pieces} of {whole}");
     }
@@ -140,4 +147,7 @@ fn models_that_split_text_into_more_tokens_are_known() {
         assert_eq!(count(more), plain * 155 / 100, "{more}");
     }
     assert_eq!(meter.for_model(Some("claude-opus-5")).text("."), 1, "no more tokens than bytes");
+    let settings = "match = \"claude-opus-5\"\nencoding = \"cl100k_base\"";
+    let told = Meter::new(&Settings::default(), &[toml::from_str(settings).unwrap()]);
+    assert_eq!(told.for_model(Some("claude-opus-5")).text(text), Encoding::Cl100kBase.count(text));
 }

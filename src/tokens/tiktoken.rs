@@ -1,4 +1,4 @@
-//! Counting with `o200k_base`, in pieces.
+//! Counting with OpenAI's encodings, in pieces.
 //!
 //! A text is counted in pieces of a quarter to four kilobytes, cut where a token is likely to end, so that others get
 //! their turn and a long run of one kind takes no longer than another text. A cut through a token makes one token more, so
@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use super::vocabulary::O200K_BASE;
+use serde::{Deserialize, Serialize};
+
+use super::vocabulary::{self, Vocabulary};
 
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;
@@ -19,23 +21,46 @@ const SHORT_PIECE: usize = 256;
 /// the pieces of two texts end at different places, both soon end with the same line.
 const END_EVERY: u64 = 512;
 
-/// How many tokens a text is: at most as many as it has bytes.
-pub fn count(text: &str) -> usize {
-    count_pieces(text, |piece| count_piece(piece, || ()))
+/// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Encoding {
+    /// GPT-4o and later, the o series, and models whose encoding is not published.
+    #[default]
+    O200kBase,
+    /// gpt-oss: the vocabulary of `o200k_base` with other control tokens.
+    O200kHarmony,
+    /// GPT-4 and GPT-3.5.
+    Cl100kBase,
 }
 
-/// How many tokens a text is: the sum of what `count` returns for each of its pieces.
-pub(super) fn count_pieces(text: &str, count: impl FnMut(&str) -> usize) -> usize {
-    pieces(text).map(count).sum()
-}
-
-/// How many tokens a piece is, which takes some 100 µs at most. Then others get their turn.
-pub(super) fn count_piece(piece: &str, yield_now: fn()) -> usize {
-    let n_tokens = O200K_BASE.count(piece);
-    if piece.len() >= SHORT_PIECE {
-        yield_now();
+impl Encoding {
+    /// How many tokens a text is: at most as many as it has bytes.
+    pub fn count(self, text: &str) -> usize {
+        Self::count_pieces(text, |piece| self.count_piece(piece, || ()))
     }
-    n_tokens
+
+    /// How many tokens a text is: the sum of what `count` returns for each of its pieces.
+    pub(super) fn count_pieces(text: &str, count: impl FnMut(&str) -> usize) -> usize {
+        pieces(text).map(count).sum()
+    }
+
+    /// How many tokens a piece is, which takes some 100 µs at most. Then others get their turn.
+    pub(super) fn count_piece(self, piece: &str, yield_now: fn()) -> usize {
+        let n_tokens = self.vocabulary().count(piece);
+        if piece.len() >= SHORT_PIECE {
+            yield_now();
+        }
+        n_tokens
+    }
+
+    fn vocabulary(self) -> &'static Vocabulary {
+        match self {
+            Self::O200kBase | Self::O200kHarmony => &vocabulary::O200K_BASE,
+            Self::Cl100kBase => &vocabulary::CL100K_BASE,
+        }
+    }
 }
 
 /// The text in pieces that are not empty and not longer than [`PIECE`].
@@ -94,6 +119,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_encoding_is_shown_by_the_name_that_settings_have_for_it() {
+        let names = [
+            (Encoding::O200kBase, "o200k_base"),
+            (Encoding::O200kHarmony, "o200k_harmony"),
+            (Encoding::Cl100kBase, "cl100k_base"),
+        ];
+        for (encoding, name) in names {
+            assert_eq!(
+                (&*encoding.to_string(), serde_json::to_string(&encoding).unwrap()),
+                (name, format!("{name:?}"))
+            );
+        }
+    }
+
+    #[test]
     fn a_long_text_is_parted_behind_a_line_else_before_a_blank_else_where_it_must_be() {
         let parted = |text: &str| {
             let pieces: Vec<_> = pieces(text).collect();
@@ -146,8 +186,9 @@ mod tests {
         static TURNS: AtomicUsize = AtomicUsize::new(0);
         let turns = |text: &str| {
             TURNS.store(0, Ordering::Relaxed);
-            let count = |piece: &str| count_piece(piece, || _ = TURNS.fetch_add(1, Ordering::Relaxed));
-            count_pieces(text, count);
+            let count =
+                |piece: &str| Encoding::O200kBase.count_piece(piece, || _ = TURNS.fetch_add(1, Ordering::Relaxed));
+            Encoding::count_pieces(text, count);
             TURNS.load(Ordering::Relaxed)
         };
         let lengths = [SHORT_PIECE - 1, SHORT_PIECE, PIECE, 2 * PIECE + SHORT_PIECE];

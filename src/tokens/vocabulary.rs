@@ -1,24 +1,26 @@
-//! The vocabulary `o200k_base`, compiled in, and how many of its tokens a text is.
+//! The vocabularies of OpenAI's encodings, compiled in, and how many of their tokens a text is.
 //!
-//! The file in `assets/` is, compressed with brotli: how many ranks there are, in four bytes, the lowest first; for each rank how
+//! A file in `assets/` is, compressed with brotli: how many ranks there are, in four bytes, the lowest first; for each rank how
 //! long its token is, in one byte, nought where no token has that rank; then the tokens, one after the other.
-//! `scripts/pack_vocabularies.py` writes it from the list of tiktoken-rs.
+//! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs.
 //!
-//! In memory it is the tokens in the order of their ranks, and a table that finds them by their hash: 3.7 MB.
+//! In memory a vocabulary is its tokens in the order of their ranks, and a table that finds them by their hash: 3.7 MB for
+//! the largest.
 
 use std::sync::LazyLock;
 
 use super::merge::{Merge, ShortPretoken};
-use super::pretokens;
+use super::pretokens::Pattern;
 
-/// It is built once in the process, when it is first needed.
-#[expect(clippy::expect_used, reason = "what is compiled in is what the tests have read")]
-pub(super) static O200K_BASE: LazyLock<Vocabulary> = LazyLock::new(|| {
-    Vocabulary::unpack(include_bytes!("../../assets/o200k_base.br")).expect("a vocabulary that can be read")
-});
+/// Each is built once in the process, when it is first needed.
+pub(super) static O200K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/o200k_base.br"), Pattern::O200k));
+pub(super) static CL100K_BASE: LazyLock<Vocabulary> =
+    LazyLock::new(|| built(include_bytes!("../../assets/cl100k_base.br"), Pattern::Cl100k));
 
 /// The tokens that a text may be made of.
 pub(super) struct Vocabulary {
+    pattern: Pattern,
     /// The tokens by rank, each after its length in one byte.
     tokens: Box<[u8]>,
     /// A hash table with open addressing: where a token lies, in the lower bits, and bits of its hash above them; or
@@ -38,9 +40,14 @@ const MERGES: usize = 4;
 const PLACE: u32 = (1 << 21) - 1;
 const EMPTY: u32 = u32::MAX;
 
+#[expect(clippy::expect_used, reason = "what is compiled in is what the tests have read")]
+fn built(packed: &[u8], pattern: Pattern) -> Vocabulary {
+    Vocabulary::unpack(packed, pattern).expect("a vocabulary that can be read")
+}
+
 impl Vocabulary {
     /// The vocabulary of a file. None if that is not one.
-    fn unpack(mut packed: &[u8]) -> Option<Self> {
+    fn unpack(mut packed: &[u8], pattern: Pattern) -> Option<Self> {
         let mut unpacked = Vec::new();
         brotli_decompressor::BrotliDecompress(&mut packed, &mut unpacked).ok()?;
         let (n_ranks, rest) = unpacked.split_first_chunk()?;
@@ -53,7 +60,7 @@ impl Vocabulary {
             tokens.extend(token);
             rest = behind;
         }
-        let mut vocabulary = Self { tokens: tokens.into(), slots, merges: Default::default() };
+        let mut vocabulary = Self { pattern, tokens: tokens.into(), slots, merges: Default::default() };
         let mut place = 0;
         for length in lengths.iter().copied().map(usize::from) {
             vocabulary.insert(place, length)?;
@@ -91,7 +98,7 @@ impl Vocabulary {
         let mut at = 0;
         std::iter::from_fn(move || {
             let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
-            let length = pretokens::first(rest).max(1);
+            let length = self.pattern.first(rest).max(1);
             at += length;
             Some((rest, length))
         })

@@ -1,4 +1,4 @@
-//! `abridge models`: context windows, factors, and their sources.
+//! `abridge models`: context windows and encodings, and their sources.
 
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -16,6 +16,7 @@ struct Listing {
 struct Entry {
     pattern: String,
     window: Option<usize>,
+    encoding: Option<String>,
     factor: Option<f64>,
     alias_of: Option<String>,
     source: String,
@@ -25,6 +26,9 @@ const SETTINGS: &str = r#"
 [[models]]
 match = "house-*"
 context_window = 16000
+[[models]]
+match = "gpt-5.5"
+encoding = "cl100k_base"
 [[models]]
 match = "our-*"
 alias_of = "gpt-5.5"
@@ -68,26 +72,27 @@ fn row(text: &str, name: &str) -> Vec<String> {
 async fn the_table_has_settings_upstream_and_built_in_models_with_their_source() {
     let mut upstream = Upstream::start().await;
     let text = listed(&mut upstream, &[]).await;
-    assert_eq!(row(&text, "model"), ["model", "window", "factor", "source"]);
+    assert_eq!(row(&text, "model"), ["model", "window", "encoding", "factor", "source"]);
     assert_eq!(row(&text, "house-*"), ["house-*", "16,000", "settings"]);
     assert_eq!(row(&text, r"their\u{1b}s"), [r"their\u{1b}s", "32,000", "upstream"]);
     assert_eq!(row(&text, "our-*"), ["our-*", "settings, alias of gpt-5.5"]);
     assert_eq!(row(&text, "claude-opus-4.8"), ["claude-opus-4.8", "1,000,000", "1.55", "built in"]);
-    assert_eq!(row(&text, "o3-mini"), ["o3-mini", "200,000", "built in"]);
+    assert_eq!(row(&text, "o3-mini"), ["o3-mini", "200,000", "o200k_base", "built in"]);
     assert!(text.ends_with("answers 200, with 3 windows\n"), "{text}");
 
     let Listing { models } = serde_json::from_str(&listed(&mut upstream, &["--json"]).await).unwrap();
-    for (pattern, window, factor, alias_of, source) in [
-        ("house-*", Some(16000), None, None, "settings"),
-        ("our-*", None, None, Some("gpt-5.5"), "settings"),
-        ("house-1", Some(9), None, None, "upstream"),
-        ("gpt-4o*", Some(128_000), None, None, "built in"),
-        ("gpt-4o-realtime*", None, None, None, "built in"),
-        ("claude-opus-4.8", Some(1_000_000), Some(1.55), None, "built in"),
+    for (pattern, window, encoding, factor, alias_of, source) in [
+        ("house-*", Some(16000), None, None, None, "settings"),
+        ("our-*", None, None, None, Some("gpt-5.5"), "settings"),
+        ("house-1", Some(9), None, None, None, "upstream"),
+        ("gpt-4o*", Some(128_000), Some("o200k_base"), None, None, "built in"),
+        ("gpt-4o-realtime*", None, Some("o200k_base"), None, None, "built in"),
+        ("claude-opus-4.8", Some(1_000_000), None, Some(1.55), None, "built in"),
     ] {
         let entry = Entry {
             pattern: pattern.to_owned(),
             window,
+            encoding: encoding.map(str::to_owned),
             factor,
             alias_of: alias_of.map(str::to_owned),
             source: source.to_owned(),
@@ -104,7 +109,7 @@ async fn without_an_upstream_there_are_settings_and_built_in_models_and_the_reas
     {
         let text = models(&closed.url(), &format!("{lines}{SETTINGS}"), &[]).join().unwrap();
         assert_eq!(row(&text, "house-*"), ["house-*", "16,000", "settings"]);
-        assert_eq!(row(&text, "o3-mini"), ["o3-mini", "200,000", "built in"]);
+        assert_eq!(row(&text, "o3-mini"), ["o3-mini", "200,000", "o200k_base", "built in"]);
         assert!(!text.contains("  upstream\n"), "{text}");
         let (_, said) = text.split_once("\nupstream: ").unwrap();
         assert!(said.contains(reason), "{said}");

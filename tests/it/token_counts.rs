@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use abridge_proxy::tokens::tiktoken;
+use abridge_proxy::tokens::tiktoken::Encoding;
 use serde_json::Value;
 
 /// No piece of a text of this length ends inside a token.
@@ -46,7 +46,10 @@ fn recorded_texts_have_as_many_tokens_as_tiktoken_counts() {
     for folder in &folders {
         files(folder, &mut found);
     }
-    let reference = tiktoken_rs::o200k_base_singleton();
+    let encodings = [
+        (Encoding::O200kBase, tiktoken_rs::o200k_base_singleton()),
+        (Encoding::Cl100kBase, tiktoken_rs::cl100k_base_singleton()),
+    ];
     let mut n_bytes = 0;
     for path in found {
         for text in texts(&path) {
@@ -54,7 +57,9 @@ fn recorded_texts_have_as_many_tokens_as_tiktoken_counts() {
             let mut rest = text.as_str();
             while !rest.is_empty() {
                 let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE));
-                assert_eq!(tiktoken::count(piece), reference.count_ordinary(piece), "{}: {piece:?}", path.display());
+                for (encoding, reference) in encodings {
+                    assert_eq!(encoding.count(piece), reference.count_ordinary(piece), "{}: {piece:?}", path.display());
+                }
                 rest = behind;
             }
         }

@@ -24,6 +24,7 @@ use crate::dialect::json::element_fields;
 use crate::dialect::tokens::{TokenRules, usual};
 use crate::raw::{Fields, compact, elements, string};
 use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
+use crate::tokens::tiktoken::Encoding;
 use crate::tokens::{Countable, Gauge};
 
 /// What begins and ends a message.
@@ -155,9 +156,9 @@ pub(in crate::dialect) fn sum<T>(all: impl IntoIterator<Item = T>, count: impl F
 
 /// Once, if there is a tool at all.
 pub(in crate::dialect) const TOOLS: usize = 12;
-/// What begins a function.
+/// What begins a function, and what did with GPT-4 and before.
 const FUNCTION: usize = 7;
-
+const FUNCTION_BEFORE_O200K: usize = 10;
 /// What begins the parameters of a function.
 const PARAMETERS: usize = 3;
 const PARAMETER: usize = 3;
@@ -182,9 +183,13 @@ fn count_tool(gauge: &Gauge, json: &str) -> usize {
 /// A function; none if it has no name.
 pub(in crate::dialect) fn count_function(gauge: &Gauge, function: &Fields<'_>) -> Option<usize> {
     let name = function.string("name")?;
+    let begins = match gauge.encoding {
+        Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
+        Encoding::Cl100kBase => FUNCTION_BEFORE_O200K,
+    };
     let line = format!("{name}:{}", description(function));
     let parameters = function.object("parameters").map_or(0, |schema| count_parameters(gauge, &schema));
-    Some(FUNCTION + gauge.text(&line) + parameters)
+    Some(begins + gauge.text(&line) + parameters)
 }
 
 fn count_parameters(gauge: &Gauge, schema: &Fields<'_>) -> usize {

@@ -8,6 +8,7 @@ use smart_default::SmartDefault;
 
 use super::{Pattern, names};
 use crate::tokens::factor::Factor;
+use crate::tokens::tiktoken::Encoding;
 
 /// The file, which is compiled in. In each table the first line that fits counts.
 #[derive(Default, Deserialize)]
@@ -25,6 +26,7 @@ pub(super) struct Known {
     /// A canonical name, or the beginning of one and `*`.
     pub(super) name: String,
     pub(super) window: Option<usize>,
+    pub(super) encoding: Option<Encoding>,
 }
 
 /// The images and bytes that a host accepts in one request.

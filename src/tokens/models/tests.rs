@@ -10,13 +10,14 @@ fn models(toml: &str) -> Models {
     Models::new(&toml::from_str::<File>(toml).unwrap().models)
 }
 
-fn known(name: &str) -> Option<usize> {
+fn known(name: &str) -> (Option<usize>, Encoding) {
     said(&Models::new(&[]), name)
 }
 
 /// Returns what is known of a model, whoever says so.
-fn said(models: &Models, name: &str) -> Option<usize> {
-    models.find(name).window.map(|(window, _)| window)
+fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
+    let Model { window, encoding, .. } = models.find(name);
+    (window.map(|(window, _)| window), encoding)
 }
 
 #[test]
@@ -34,23 +35,24 @@ fn a_model_that_nobody_knows_has_no_window() {
         "Meta-Llama-3.1-8B-Instruct-Q4_K_M",
         "@cf/meta/llama-3.1-8b-instruct",
     ] {
-        assert_eq!(known(name), None, "{name}");
+        assert_eq!(known(name), (None, Encoding::O200kBase), "{name}");
     }
+    assert_eq!(known("gpt-4-something"), (None, Encoding::Cl100kBase));
 }
 
 #[test]
 fn an_alias_has_what_its_model_has_and_its_own_table_and_listing_win() {
     let models = models(
-        "[[models]]\nmatch = 'our-*'\nalias_of = 'gpt-4'\n\
+        "[[models]]\nmatch = 'our-*'\nalias_of = 'gpt-4'\n[[models]]\nmatch = 'gpt-4'\nencoding = 'o200k_harmony'\n\
          [[models]]\nmatch = 'our-small'\ncontext_window = 4096",
     );
-    assert_eq!(said(&models, "our-gpt"), Some(8192));
-    assert_eq!(said(&models, "azure/our-gpt"), Some(8192));
-    assert_eq!(said(&models, "our-small"), Some(4096));
+    assert_eq!(said(&models, "our-gpt"), (Some(8192), Encoding::O200kHarmony));
+    assert_eq!(said(&models, "azure/our-gpt"), (Some(8192), Encoding::O200kHarmony));
+    assert_eq!(said(&models, "our-small").0, Some(4096));
     models.learn("gpt-4", 6000);
-    assert_eq!(said(&models, "our-gpt"), Some(6000));
+    assert_eq!(said(&models, "our-gpt").0, Some(6000));
     models.learn("our-gpt", 5000);
-    assert_eq!((said(&models, "our-gpt"), said(&models, "our-other")), (Some(5000), Some(6000)));
+    assert_eq!((said(&models, "our-gpt").0, said(&models, "our-other").0), (Some(5000), Some(6000)));
 }
 
 #[test]
@@ -128,7 +130,7 @@ fn well_known_models_are_known_under_all_their_names() {
         (&["z-ai/glm-4.6"], 200_000),
     ] {
         for name in names {
-            assert_eq!(known(name), Some(window), "{name}");
+            assert_eq!(known(name).0, Some(window), "{name}");
         }
     }
 }
@@ -143,19 +145,24 @@ fn the_settings_win_and_the_first_that_fits_counts() {
         [[models]]
         match = "GPT-4o*"
         context_window = 2000
+        encoding = "cl100k_base"
         [[models]]
         match = "your-model-??"
         context_window = 3000
+        [[models]]
+        match = "vendor/*"
+        encoding = "o200k_harmony"
         "#,
     );
     models.learn("gpt-4o-mini", 5);
     let find = |name: &str| said(&models, name);
     // The second fills in what the first omits.
-    assert_eq!(find("gpt-4o-mini"), Some(1000));
-    assert_eq!(find("openai/gpt-4o-mini-2024-07-18"), Some(1000));
-    assert_eq!(find("gpt-4o-audio"), Some(2000));
-    assert_eq!(find("your-model-7b"), Some(3000));
-    assert_eq!(find("gpt-4"), Some(8192));
+    assert_eq!(find("gpt-4o-mini"), (Some(1000), Encoding::Cl100kBase));
+    assert_eq!(find("openai/gpt-4o-mini-2024-07-18"), (Some(1000), Encoding::Cl100kBase));
+    assert_eq!(find("gpt-4o-audio"), (Some(2000), Encoding::Cl100kBase));
+    assert_eq!(find("your-model-7b"), (Some(3000), Encoding::O200kBase));
+    assert_eq!(find("vendor/gpt-4"), (Some(8192), Encoding::O200kHarmony));
+    assert_eq!(find("gpt-4"), (Some(8192), Encoding::Cl100kBase));
 }
 
 #[test]
@@ -165,7 +172,7 @@ fn what_an_upstream_says_wins_over_the_table() {
     models.learn("local", 4096);
     models.learn("local", 8192);
     models.learn("nothing", 0);
-    let window = |name| said(&models, name);
+    let window = |name| said(&models, name).0;
     assert_eq!(window("gpt-4o"), Some(64_000));
     assert_eq!(window("local"), Some(8192));
     assert_eq!(window("nothing"), None);
@@ -180,7 +187,7 @@ fn a_window_says_who_says_so() {
     let models = models("[[models]]\nmatch = \"mine*\"\ncontext_window = 5000\n");
     models.learn("theirs", 7000);
     models.learn("mine-1", 9000);
-    let known = known("gpt-4o").unwrap();
+    let known = known("gpt-4o").0.unwrap();
     let window = |models: &Models, name| models.find(name).window.map(|(window, source)| (window, source.into()));
     for (name, expected) in [
         ("mine-1", Some((5000, "settings"))),
@@ -220,7 +227,7 @@ fn what_is_learned_is_bounded() {
     models.learn("one more", 7);
     models.learn("5", 7);
     assert_eq!(models.learned.load().len(), MAX_LEARNED);
-    assert_eq!((said(&models, "one more"), said(&models, "5")), (None, Some(7)));
+    assert_eq!((said(&models, "one more").0, said(&models, "5").0), (None, Some(7)));
 }
 
 #[test]
@@ -228,7 +235,7 @@ fn settings_that_make_no_sense_are_refused() {
     for (text, wrong) in [
         ("match = \"a\"\ncontext_window = 0", "0 is out of range; allowed: 1 or more"),
         ("context_window = 5", "missing field `match`"),
-        ("match = \"a\"\nencoding = \"o200k_base\"", "unknown field `encoding`"),
+        ("match = \"a\"\nencoding = \"o300k\"", "unknown variant `o300k`"),
         ("match = \"a\"\nwindow = 5", "unknown field `window`"),
     ] {
         let error = toml::from_str::<Settings>(text).unwrap_err().to_string();

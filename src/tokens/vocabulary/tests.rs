@@ -1,10 +1,17 @@
-//! tiktoken-rs is the reference: token for token.
+//! tiktoken-rs is the reference: token for token, for each encoding.
 
 use proptest::prelude::*;
 use tiktoken_rs::CoreBPE;
 
 use super::*;
 use crate::tokens::pretokens::classes::CHANGES;
+
+fn all() -> [(&'static str, &'static Vocabulary, &'static CoreBPE); 2] {
+    [
+        ("o200k_base", &O200K_BASE, tiktoken_rs::o200k_base_singleton()),
+        ("cl100k_base", &CL100K_BASE, tiktoken_rs::cl100k_base_singleton()),
+    ]
+}
 
 impl Vocabulary {
     /// The tokens that a text is.
@@ -25,11 +32,12 @@ impl Vocabulary {
 
 /// Fails where a text has other tokens than tiktoken-rs finds.
 fn assert_same(text: &str) {
-    let reference = tiktoken_rs::o200k_base_singleton();
-    let theirs = reference.encode_ordinary(text).into_iter().map(|rank| reference.decode_bytes(&[rank]).unwrap());
-    let encoded = O200K_BASE.encode(text);
-    assert_eq!(O200K_BASE.count(text), encoded.len(), "{text:?}");
-    assert_eq!(encoded, theirs.collect::<Vec<_>>(), "{text:?}");
+    for (name, ours, theirs) in all() {
+        let theirs = theirs.encode_ordinary(text).into_iter().map(|rank| theirs.decode_bytes(&[rank]).unwrap());
+        let encoded = ours.encode(text);
+        assert_eq!(ours.count(text), encoded.len(), "{name}: {text:?}");
+        assert_eq!(encoded, theirs.collect::<Vec<_>>(), "{name}: {text:?}");
+    }
 }
 
 /// The tokens of tiktoken-rs in the order of their ranks; its control tokens, which follow them, are none.
@@ -45,16 +53,18 @@ fn list(vocabulary: &CoreBPE) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_tokens_are_those_of_tiktoken_in_the_order_of_their_ranks() {
-    let mut place = 0;
-    for token in list(tiktoken_rs::o200k_base_singleton()) {
-        assert!(token.is_empty() || O200K_BASE.place(&token, token.len()) == Some(place), "{token:?}");
-        place += 1 + u32::try_from(token.len()).unwrap();
+    for (name, ours, theirs) in all() {
+        let mut place = 0;
+        for token in list(theirs) {
+            assert!(token.is_empty() || ours.place(&token, token.len()) == Some(place), "{name}: {token:?}");
+            place += 1 + u32::try_from(token.len()).unwrap();
+        }
+        assert_eq!(ours.tokens.len(), place as usize, "{name}");
     }
-    assert_eq!(O200K_BASE.tokens.len(), place as usize);
 }
 
 #[test]
-fn the_vocabulary_takes_4_mb() {
+fn the_largest_vocabulary_takes_4_mb() {
     let Vocabulary { tokens, slots, .. } = &*O200K_BASE;
     let bytes = tokens.len() + 4 * slots.len();
     assert!(bytes < 4_000_000, "{bytes}");
