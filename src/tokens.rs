@@ -203,11 +203,20 @@ impl Gauge {
 
     /// The tokens of a plain text.
     pub fn text(&self, text: &str) -> usize {
-        let counted = if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
-            self.count(text)
-        } else {
-            let fingerprint = Fingerprint::of(text.as_bytes());
-            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
+        if text.len() < MIN_CACHED_BYTES || self.shared.counter == Counter::Estimate {
+            return self.billed(self.count(text), text.len());
+        }
+        self.words(text)
+    }
+
+    /// The tokens of a text of ours, which each request asks for again: it is remembered, however short.
+    pub fn words(&self, text: &str) -> usize {
+        let counted = match self.shared.counter {
+            Counter::Exact => {
+                let fingerprint = Fingerprint::of(text.as_bytes());
+                self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
+            }
+            Counter::Estimate => self.count(text),
         };
         self.billed(counted, text.len())
     }

@@ -216,7 +216,7 @@ impl Draft<'_> {
             let of_earlier = earlier.map(|earlier| (earlier.fingerprint, earlier.len()));
             let (known_by, len) = of_earlier.unwrap_or_else(|| source.identity());
             let tokens = || self.gauge().at_least(known_by, COUNTED_PREFIX, || &current);
-            if len > COUNTED_PREFIX && tokens() > self.gauge().text(&cut.words) + MARGIN {
+            if len > COUNTED_PREFIX && tokens() > self.gauge().words(&cut.words) + MARGIN {
                 return Ok(());
             }
         }
@@ -237,7 +237,7 @@ impl Draft<'_> {
     fn is_smaller_part(&self, part: Span, known_by: Fingerprint, words: &str) -> bool {
         let tokens = self.dialect.known_tokens(self.gauge(), Countable::Part, known_by, || part.of(self.body));
         let json = self.dialect.render_text_part(self.body, part, words);
-        json.len() < part.len() && self.gauge().text(words) < tokens
+        json.len() < part.len() && self.gauge().words(words) < tokens
     }
 
     /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
@@ -245,8 +245,8 @@ impl Draft<'_> {
     fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
         let gauge = self.gauge();
         let piece = taken.get(..taken.floor_char_boundary(COUNTED_PREFIX)).unwrap_or_default();
-        (piece.len() < taken.len() && gauge.text(piece) > gauge.text(words) + MARGIN)
-            || gauge.text(with) < gauge.text(text)
+        (piece.len() < taken.len() && gauge.text(piece) > gauge.words(words) + MARGIN)
+            || gauge.words(with) < gauge.text(text)
     }
 
     /// Proposes to empty the arguments of the call that is block `call`.

@@ -89,12 +89,12 @@ impl Vocabulary {
     }
 
     fn count_with(&self, merge: &mut Merge, text: &str) -> usize {
-        Self::pretokens(text).map(|(text, length)| self.count_pretoken(merge, text.as_bytes(), length)).sum()
+        self.pretokens(text).map(|(text, length)| self.count_pretoken(merge, text.as_bytes(), length)).sum()
     }
 
     /// The parts of a text of which each is encoded by itself: the text from there on, and the length of the part.
     #[inline]
-    fn pretokens(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    fn pretokens<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
         let mut at = 0;
         std::iter::from_fn(move || {
             let rest = text.get(at..).filter(|rest| !rest.is_empty())?;

@@ -17,7 +17,7 @@ impl Vocabulary {
     /// The tokens that a text is.
     fn encode(&self, text: &str) -> Vec<Vec<u8>> {
         let mut tokens = Vec::new();
-        for (rest, length) in Self::pretokens(text) {
+        for (rest, length) in self.pretokens(text) {
             let pretoken = &rest.as_bytes()[..length];
             if self.place(pretoken, length).is_some() {
                 tokens.push(pretoken.to_vec());
