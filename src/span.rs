@@ -43,6 +43,20 @@ impl Span {
     }
 }
 
+/// Sorted cuts of members of an object. The comma before the last member may have left with the one before it: then the comma before
+/// both leaves, and they are one cut.
+pub fn apart(body: &[u8], cuts: impl IntoIterator<Item = Splice>) -> Vec<Splice> {
+    let mut apart: Vec<Splice> = Vec::new();
+    for mut cut in cuts {
+        while let Some(before) = apart.pop_if(|before| before.span.end > cut.span.start) {
+            let rest = body.get(..before.span.start).unwrap_or_default().trim_ascii_end();
+            cut.span.start = rest.strip_suffix(b",").map_or(before.span.start, <[u8]>::len);
+        }
+        apart.push(cut);
+    }
+    apart
+}
+
 /// The body with `splices` made, as pieces in order. They are sorted and disjoint, and are in `body`; several may stand
 /// at one place, and then follow each other there. What no splice touches is a slice of the allocation of `body`;
 /// without splices the answer is `body` itself.

@@ -89,7 +89,7 @@ impl Dialect for ChatCompletions {
     /// The entries of `tool_calls`.
     fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
         let calls = field(body, message, b"tool_calls")?;
-        let key = Some(calls_key(body, message, calls)?);
+        let key = Some(member(body, message, b"\"tool_calls\"", calls)?);
         Some(Entries { spans: values(body, calls)?, reasoning: Vec::new(), key })
     }
 
@@ -176,14 +176,6 @@ fn texts(body: &[u8], content: Span) -> Option<Vec<Span>> {
         Ok(())
     });
     each.ok().map(|()| texts)
-}
-
-/// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
-fn calls_key(body: &[u8], message: Span, calls: Span) -> Option<Span> {
-    let key = member(body, message, b"\"tool_calls\"", calls)?;
-    let before = Span { start: message.start, end: key.start }.of(body);
-    let (before, end) = before.strip_suffix(b",").map_or((before, key.end), |before| (before, calls.end));
-    Some(Span { start: message.start + before.trim_ascii_end().len(), end })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{beginning, field, fields_of, member, objects, value_of_key};
 use super::{BytesAt, strings};
-use crate::span::Span;
+use crate::span::{Span, Splice, apart};
 
 /// A form that an upstream may require.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -245,16 +245,8 @@ pub(super) fn reasoning_fields(body: &[u8], message: Span) -> Option<Vec<FormRep
     let members = KEYS.iter().zip(values).filter_map(|(key, value)| member(body, message, &quoted(key), value?));
     let mut members: Vec<Span> = members.collect();
     members.sort();
-    let mut apart: Vec<Span> = Vec::new();
-    for mut member in members {
-        // The comma before the last member of the message has left with the one before it, so the comma before that leaves.
-        while let Some(before) = apart.pop_if(|before| before.end > member.start) {
-            let rest = body.get(..before.start).unwrap_or_default().trim_ascii_end();
-            member.start = rest.strip_suffix(b",").map_or(before.start, <[u8]>::len);
-        }
-        apart.push(member);
-    }
-    Some(apart.into_iter().map(|member| (member, "")).collect())
+    let cuts = apart(body, members.into_iter().map(|span| Splice { span, with: Bytes::new() }));
+    Some(cuts.into_iter().map(|cut| (cut.span, "")).collect())
 }
 
 /// Replaces empty texts of an element. `texts` finds the texts of a content; `calls` is the key of the list of calls.

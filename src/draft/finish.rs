@@ -13,7 +13,7 @@ use crate::conversation::{ElementIndex, UnitIndex};
 use crate::dialect::BytesAt;
 use crate::payload::{Lifetime, Payload, PayloadName};
 use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, Report, Sizes};
-use crate::span::{Span, Splice, joined, splice};
+use crate::span::{Span, Splice, apart, joined, splice};
 use crate::summary::UsedSummary;
 
 impl Draft<'_> {
@@ -115,7 +115,7 @@ impl Draft<'_> {
             splices.extend(self.entries_changed(self.element_of(unit), &[]));
         }
         splices.sort_by_key(|splice| splice.span.start);
-        splices
+        apart(self.body, splices)
     }
 
     /// Whether calls or reasoning have left a unit.

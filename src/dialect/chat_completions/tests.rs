@@ -175,7 +175,7 @@ fn calls_leave_with_their_key_and_one_comma() {
         (format!("{{{calls}}}"), "{}"),
         (format!(r#"{{ {calls} , "role":"assistant","content":"x"}}"#), r#"{ "role":"assistant","content":"x"}"#),
         (format!(r#"{{"role":"assistant" , {calls} , "content":"x"}}"#), r#"{"role":"assistant" , "content":"x"}"#),
-        (format!(r#"{{"role":"assistant","content":"x" , {calls} }}"#), r#"{"role":"assistant","content":"x" }"#),
+        (format!(r#"{{"role":"assistant","content":"x" , {calls} }}"#), r#"{"role":"assistant","content":"x"  }"#),
     ] {
         let entries = ChatCompletions.entries(message.as_bytes(), Span { start: 0, end: message.len() }).unwrap();
         let span = entries.key.expect("the message stays");

@@ -143,6 +143,38 @@ fn messages_of_the_model_get_what_one_vendor_wants_and_lose_what_one_has_given()
     assert!(!plan.offloads.is_empty(), "what leaves is stored");
 }
 
+/// All orders in which these may be written.
+fn orders(of: &[&str]) -> Vec<Vec<String>> {
+    let Some((first, rest)) = of.split_first() else { return vec![Vec::new()] };
+    let with_first = |order: &Vec<String>, at: usize| [&order[..at], &[(*first).to_owned()], &order[at..]].concat();
+    orders(rest).iter().flat_map(|order| (0..of.len()).map(|at| with_first(order, at)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn all_calls_and_all_reasoning_leave_a_message_in_whatever_order_it_has_them() {
+    let call = |id: &str| format!(r#"{{"id":"{id}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}"#);
+    let result = |id: &str| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"r"}}"#);
+    let settings = r#"policy = { edits = ["filter_tool_calls"], forms = ["no_reasoning_fields"] }
+        filter_tool_calls = { max_tool_calls = 1 }"#;
+    let planner = planner_from_toml(settings).unwrap();
+    let calls = format!(r#""tool_calls": [{}]"#, call("a"));
+    let members =
+        [r#""role": "assistant""#, r#""content": "t""#, r#""reasoning_content": "x""#, r#""reasoning": "y""#, &calls];
+    for order in orders(&members) {
+        for comma in [",", " , "] {
+            let message = format!("{{{}}}", order.join(comma));
+            let last = format!(r#"{{"role":"assistant","content":"u","tool_calls":[{}]}}"#, call("b"));
+            let user = r#"{"role":"user","content":"u"}"#;
+            let all = [user, &message, &result("a"), &last, &result("b"), user].join(",");
+            let came = format!(r#"{{"messages":[{all}]}}"#).into();
+            let plan = planner.plan(dialect::for_path("/v1/chat/completions").unwrap(), &came).unwrap();
+            let sent = splice(&came, &plan.splices).concat();
+            let sent: Value = serde_json::from_slice(&sent).unwrap_or_else(|error| panic!("{error}: {message}"));
+            assert_eq!(sent["messages"][1], json!({"role": "assistant", "content": "t"}), "{message}");
+        }
+    }
+}
+
 #[test]
 fn contents_of_gemini_are_filled_and_their_calls_signed() {
     const GEMINI: &str = "/v1beta/models/gemini-3-pro:generateContent";

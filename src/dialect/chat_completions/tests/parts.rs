@@ -41,7 +41,7 @@ fn the_arguments_of_a_call() {
 fn the_key_with_calls_takes_one_comma_along() {
     let check = |message: &str, expected: Option<&str>| {
         let calls = field(message.as_bytes(), whole(message), b"tool_calls");
-        let cut = calls.and_then(|calls| calls_key(message.as_bytes(), whole(message), calls));
+        let cut = calls.and_then(|calls| member(message.as_bytes(), whole(message), b"\"tool_calls\"", calls));
         let rest = cut.map(|cut| message.get(..cut.start).unwrap().to_owned() + message.get(cut.end..).unwrap());
         assert_eq!(rest.as_deref(), expected, "{message}");
     };
