@@ -46,6 +46,8 @@ pub enum Level {
     Info,
     /// Also one line for every other request.
     Debug,
+    /// Everything that abridge itself logs.
+    Trace,
 }
 
 /// Whether log lines of text are coloured.
@@ -86,6 +88,7 @@ impl From<Level> for LevelFilter {
             Level::Warn => Self::WARN,
             Level::Info => Self::INFO,
             Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
         }
     }
 }
@@ -206,8 +209,8 @@ mod tests {
     #[test]
     fn libraries_are_logged_from_warnings_on() {
         let text = logged(Format::Text, Colour::Off, |level| {
-            level.set(Level::Debug);
-            tracing::debug!("ours");
+            level.set(Level::Trace);
+            tracing::trace!("ours");
             tracing::info!(target: "h2::codec", "a header");
             tracing::warn!(target: "rustls", "a warning");
         });

@@ -111,12 +111,12 @@ impl Setup<'_> {
             let Some(original) = file.original()? else {
                 return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
             };
+            let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
+            let url = edit::url_in(&before, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
             let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
+            let backup = file.backup.display();
             undone.ok_or_else(|| {
-                anyhow!(
-                    "{shown} does not have the lines that lead to {url}; --url names another address; the original is in {}",
-                    file.backup.display()
-                )
+                anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
             })?
         } else {
             client.edit(&file.path, &before, url, variables)?

@@ -1,6 +1,6 @@
 //! `GET /abridge/status`: the state of the proxy as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::second_try::{Lesson, RescuePolicy};
 use super::{Destination, Proxy};
 use crate::dialect::Form;
 use crate::engine::summarizer::SummaryCounts;
-use crate::history::Totals;
+use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
@@ -37,6 +37,9 @@ const INTERVAL: u32 = 50;
 /// The trouble of a store whose last write failed.
 const STORE_FAILED: &str =
     "the last write failed: requests are forwarded without the edits that need the store, until a write succeeds";
+
+/// The most models that are listed.
+const MAX_MODELS: usize = 50;
 
 /// What `/abridge/status` answers and `abridge status` prints. A field that another version does not send has its default.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -67,6 +70,7 @@ pub(crate) struct Status {
     streams: u64,
     pub(crate) buffered_bytes: u64,
     pub(crate) rss_bytes: Option<u64>,
+    windows: Vec<Window>,
     pub(crate) token_factors: Vec<TokenFactor>,
     pub(crate) caches: Vec<CacheStatus>,
 }
@@ -93,6 +97,14 @@ pub(crate) struct StoreStatus {
     #[serde(flatten)]
     pub(crate) stats: Option<store::Stats>,
     pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Window {
+    model: String,
+    tokens: Option<usize>,
+    source: String,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -189,6 +201,7 @@ impl Proxy {
             streams: self.accounting.metrics.streams(),
             buffered_bytes: self.limits.budget.used() as u64,
             rss_bytes: resident_memory(),
+            windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
             token_factors: self.engine.factors.all_learnt().into_iter().map(TokenFactor::of).collect(),
         }
@@ -221,6 +234,22 @@ impl Proxy {
         let prices = &destination.usual.rules.planner.rates;
         let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
+    }
+
+    /// The models of recent requests, and their windows.
+    fn windows(&self) -> Vec<Window> {
+        let live = self.live();
+        let meter = &live.destinations.default().usual.rules.planner.meter;
+        let entries = self.accounting.history.newest(MAX_ENTRIES);
+        let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
+        let window = |model: String| {
+            let (tokens, source) = match meter.models().find(&model).window {
+                Some((window, source)) => (Some(window), source.into()),
+                None => (None, "unknown"),
+            };
+            Window { model, tokens, source: source.to_owned() }
+        };
+        models.into_iter().take(MAX_MODELS).map(window).collect()
     }
 }
 

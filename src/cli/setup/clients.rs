@@ -181,6 +181,7 @@ pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, ur
     use Api::{Anthropic, OpenAi};
     let text = text.trim_start_matches(BYTE_ORDER_MARK);
     let set = |names: &[&str]| variables.first_set(names).ok().flatten().map(|(_, value)| value.to_owned());
+    let in_profile = |names: &[&str]| edit::assigned(text, names).or_else(|| set(names));
     // A client's base URL has the version, or the client adds `/v1` to it.
     let versioned = |api, url: Option<String>| url.map(|url| (api, url.trim_end_matches('/').to_owned(), url));
     let host = |api, url: Option<String>| url.map(|url| (api, with_version(&url), url));
@@ -198,10 +199,10 @@ pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, ur
             host(OpenAi, edit::yaml_value(text, "OPENAI_HOST")),
             host(Anthropic, edit::yaml_value(text, "ANTHROPIC_HOST")),
         ],
-        // The profile has set the variables.
-        Client::Shell => {
-            vec![versioned(OpenAi, set(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])), host(Anthropic, set(&[BASE_URL]))]
-        }
+        Client::Shell => vec![
+            versioned(OpenAi, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
+            host(Anthropic, in_profile(&[BASE_URL])),
+        ],
         _ => Vec::new(),
     };
     let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));

@@ -1,6 +1,7 @@
 //! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: all other bytes stay.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -27,6 +28,9 @@ pub(super) struct ChangedLines {
     pub(super) removed: String,
     pub(super) inserted: String,
 }
+
+/// Represents any URL of abridge.
+pub(super) const ANY_URL: &str = "http://abridge.invalid";
 
 /// The first line of what is in a shell profile.
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
@@ -72,7 +76,8 @@ pub(super) fn codex(text: &str, url: &str) -> Option<String> {
 /// Sets a key at the top level of a YAML document of one key on a line. `None` if the text is no such document.
 pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
     let is_other_form = |line: &str| line.starts_with(['{', '[', '-', '%', '\t', '"', '\'', '?']) && line != "---";
-    if text.lines().any(is_other_form) {
+    let documents = text.lines().skip_while(|line| line.trim().is_empty() || line.starts_with('#')).skip(1);
+    if text.lines().any(is_other_form) || documents.into_iter().any(|line| line.starts_with("---") || line == "...") {
         return None;
     }
     let mut lines = lines(text);
@@ -97,6 +102,18 @@ pub(super) fn yaml_value(text: &str, key: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
+/// The URL that a shell profile assigns last to the first of the variables that has one.
+pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
+    let of_line = |line: &str, name: &str| {
+        let (before, rest) = line.split_once(name)?;
+        let value = rest.strip_prefix(['=', ' '])?.trim_start();
+        let is_word = before.is_empty() || before.ends_with([' ', '\t', ';']);
+        let value = value.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', ';', '#']).next()?;
+        (is_word && !before.trim_start().starts_with('#') && value.contains("://")).then(|| value.to_owned())
+    };
+    names.iter().find_map(|name| text.lines().rev().find_map(|line| of_line(line, name)))
+}
+
 /// Sets lines after a mark in a shell profile.
 pub(super) fn shell(text: &str, line: &str) -> String {
     let block = format!("{SHELL_MARK}\n{line}");
@@ -106,6 +123,16 @@ pub(super) fn shell(text: &str, line: &str) -> String {
     };
     lines.splice(mark..lines.len().min(mark + 2), [block + "\n"]);
     lines.concat()
+}
+
+/// The URL that a change has put into a text. `inserted` is what the same change puts in with [`ANY_URL`].
+pub(super) fn url_in<'t>(present: &'t str, inserted: &str) -> Option<&'t str> {
+    let (before, after) = inserted.split_once(ANY_URL)?;
+    let mut line_starts = iter::once(0).chain(present.match_indices('\n').map(|(at, _)| at + 1));
+    let rest = line_starts.find_map(|at| present.get(at..)?.strip_prefix(before))?;
+    // Without anything after it, the URL ends with its line.
+    let end = after.split_inclusive(['\n', ' ', '"']).next();
+    end.map_or_else(|| rest.lines().next(), |end| rest.split_once(end).map(|(url, _)| url))
 }
 
 /// `present` without what was changed from `original` to `written`; `None` if that cannot be found any more.

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::ops::Bound;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use ::redb::backends::FileBackend;
-use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend, TableError};
+use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
 use bytes::Bytes;
 
 use super::tables::{self, META, Outcome};
@@ -19,7 +18,6 @@ use crate::platform::folder_of;
 use crate::store::codec::{Name, decode, encode};
 use crate::store::secret::random;
 use crate::store::{Op, StoreError, StoreErrorKind, Time};
-use crate::tasks::yield_thread;
 use crate::units::utc_timestamp;
 
 /// The secret of a store, which all its keys are made with.
@@ -86,7 +84,7 @@ pub(super) fn opener(path: &Path) -> Opener {
             sync(folder_of(&path))?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(YieldingFile(FileBackend::new(file)?))
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)
     })
 }
 
@@ -336,65 +334,6 @@ pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
     let copied = copy();
     let _left = fs::remove_file(&part);
     copied
-}
-
-// === accessed ===
-
-/// redb's own backend, with a yield before each read and each write of the thread that accesses it: a commit of a megabyte
-/// takes a millisecond or more, and requests may wait for that processor.
-#[derive(Debug)]
-struct YieldingFile(FileBackend);
-
-impl StorageBackend for YieldingFile {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        yield_thread();
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        yield_thread();
-        self.0.write(offset, data)
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.0.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_range(start, end)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.query_lock_range(start, end)
-    }
 }
 
 #[cfg(test)]

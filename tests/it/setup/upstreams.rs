@@ -3,7 +3,7 @@
 use super::*;
 
 /// Settings with base URLs that are those of a gateway, and the flags with which abridge sends requests there.
-const GATEWAYS: [(&str, &str, &str, &[&str]); 10] = [
+const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
     (
         "codex",
         ".codex/config.toml",
@@ -53,6 +53,12 @@ const GATEWAYS: [(&str, &str, &str, &[&str]); 10] = [
         ".config/goose/config.yaml",
         "OPENAI_HOST: https://gate/x\nANTHROPIC_HOST: 'https://b'\n",
         &["--upstream https://gate/x/v1", "--upstream anthropic=https://b"],
+    ),
+    (
+        "shell",
+        ".zshrc",
+        "export OPENAI_BASE_URL=https://old/v1\n# OPENAI_BASE_URL=https://no\nexport A=b OPENAI_BASE_URL=\"https://gate/v1\" # x\n",
+        &["--upstream https://gate/v1"],
     ),
 ];
 

@@ -33,7 +33,8 @@ fn a_yaml_key_is_replaced_or_appended() {
         assert_eq!(set(text).as_deref(), Some(expected), "{text:?}");
         assert_eq!(set(expected).as_deref(), Some(expected), "again");
     }
-    for text in ["{a: 1}", "- a\n", "\"OPENAI_HOST\": x\n", "? OPENAI_HOST\n: x\n"] {
+    for text in ["{a: 1}", "- a\n", "a: 1\n---\nb: 2\n", "a: 1\n...\n", "\"OPENAI_HOST\": x\n", "? OPENAI_HOST\n: x\n"]
+    {
         assert_eq!(set(text), None, "{text:?}");
     }
     for value in [" >-\n  x", " x\n  y", "\n  x", " &x y\nb: *x", " x\n\n  y", " x\nOPENAI_HOST: y"] {
@@ -60,4 +61,16 @@ fn undoing_takes_back_the_change_and_keeps_what_was_changed_since() {
     let (original, written) = ("a\nurl: old", "a\nurl: new");
     assert_eq!(undo("b\nurl: new\n", original, written).as_deref(), Some("b\nurl: old\n"));
     assert_eq!(undo("a\nurl: newer\n", original, written), None);
+}
+
+#[test]
+fn the_url_of_a_change_is_found_in_the_text() {
+    let with = |url: &str| codex("a = 1\n", &format!("{url}/v1")).unwrap();
+    let inserted = changed_lines("a = 1\n", &with(ANY_URL)).inserted;
+    assert_eq!(url_in(&with("http://10.0.0.1:1"), &inserted), Some("http://10.0.0.1:1"));
+    assert_eq!(url_in("a = 1\n", &inserted), None);
+    assert_eq!(url_in("a: |\n  url: x\nurl: y\n", &format!("url: {ANY_URL}\n")), Some("y"));
+    assert_eq!(url_in("a: 1\nurl: http://h\n", &format!("url: {ANY_URL}")), Some("http://h"));
+    let inserted = shell("", &format!("export A={ANY_URL}/v1 B={ANY_URL}"));
+    assert_eq!(url_in(&shell("x", "export A=http://h/v1 B=http://h"), &inserted), Some("http://h"));
 }
