@@ -121,7 +121,7 @@ fn range_errors_name_the_allowed_values() {
         ("language = \"de\"", "proxy.toml:1:12: language: \"de\" is not a choice; allowed: \"en\", \"zh\""),
         (
             "[log]\nlevel = \"wran\"",
-            "proxy.toml:2:9: log.level: \"wran\" is not a choice; allowed: \"error\", \"warn\", \"info\", \"debug\"",
+            "proxy.toml:2:9: log.level: \"wran\" is not a choice; allowed: \"error\", \"warn\", \"info\", \"debug\", \"trace\"",
         ),
         (
             "[policy]\nedits = [\"patch_tool_call\"]",
