@@ -21,6 +21,9 @@ const KINDS: [&str; 6] = ["result", "response", "output", "observation", "return
 /// The least bytes of an id that counts as named without a label; it needs a digit, too.
 const MIN_ID: usize = 8;
 
+/// To look for more ids than this in a text, one by one, takes longer than to read its words.
+const MANY_IDS: usize = 8;
+
 /// Whether a message answers one of the open calls.
 pub(super) fn answers(body: &[u8], message: Span, open: &OpenCalls<'_>) -> Option<bool> {
     let keys: [&[u8]; 4] = [b"role", b"name", b"tool_call_id", b"content"];
@@ -40,8 +43,11 @@ fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<bool> {
     let texts: Vec<_> = texts(body, content)?.into_iter().filter_map(|text| strings::text(body, text)).collect();
     let has_part = content.of(body).starts_with(b"[") && memmem::find(content.of(body), b"\"tool_result\"").is_some();
     let is_distinctive = |word: &str| word.len() >= MIN_ID && word.bytes().any(|byte| byte.is_ascii_digit());
-    let is_named =
-        || texts.iter().flat_map(|text| words(text)).any(|word| is_distinctive(word) && open.ids.contains(word));
+    let may_name = |text: &str| {
+        open.ids.len() > MANY_IDS || open.ids.iter().any(|id| memmem::find(text.as_bytes(), id.as_bytes()).is_some())
+    };
+    let mut naming = texts.iter().filter(|text| may_name(text)).flat_map(|text| words(text));
+    let mut is_named = || naming.any(|word| is_distinctive(word) && open.ids.contains(word));
     Some(has_part || texts.first().is_some_and(|text| is_labelled(text, open)) || is_named())
 }
 
