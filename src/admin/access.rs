@@ -28,8 +28,8 @@ use std::net::{IpAddr, SocketAddr};
 use blake3::Hash;
 use bytes::Bytes;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, Entry, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN, REFERRER_POLICY, VIA, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
 use http::{Request, Response, StatusCode};
@@ -165,6 +165,10 @@ pub enum AccessError {
 }
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The fields that proxies add. As names, since each request is asked for them.
+static FORWARDING: [HeaderName; 4] =
+    [FORWARDED, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip"), VIA];
 
 // === impl Access ===
 
@@ -348,7 +352,7 @@ fn is_same_origin<B>(request: &Request<B>) -> bool {
 
 /// Whether a proxy has forwarded the request, as far as header fields show it.
 pub fn is_forwarded(headers: &HeaderMap) -> bool {
-    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|name| headers.contains_key(*name))
+    FORWARDING.iter().any(|name| headers.contains_key(name))
 }
 
 /// Whether a host, perhaps with a port, is a loopback name or address.
