@@ -1,8 +1,13 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
+use std::borrow::Cow;
+
 use super::ChatCompletions;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, has_value};
-use crate::raw::elements;
+use crate::dialect::json::{Cursor, ReadResult, fields};
+use crate::raw::{elements, unescaped, utf8};
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 impl AnswerFormat for ChatCompletions {
     /// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
@@ -17,21 +22,74 @@ impl AnswerFormat for ChatCompletions {
             answer.is_complete = true;
             return Ok(());
         }
-        let chunk = Members::of(json)?;
-        let choices = chunk.objects("choices")?;
-        let first = choices.iter().find(|choice| matches!(choice.get("index"), None | Some("0")));
-        // Moonshot has it in the choice (earendil-works/pi#2017), Groq in `x_groq` where it was not asked for.
-        let of_choice = || choices.iter().find_map(|choice| choice.get("usage"));
-        let of_groq = || chunk.object("x_groq").ok().flatten()?.get("usage");
-        if let Some(usage) = chunk.get("usage").or_else(of_choice).or_else(of_groq) {
+        let json = utf8(json).ok_or(InvalidAnswer)?;
+        let chunk = Chunk::of(json).map_err(|_| InvalidAnswer)?;
+        let value =
+            |span: Option<Span>| span.and_then(|span| json.get(span.start..span.end)).filter(|json| *json != "null");
+        let reason = value(chunk.reason).map(|json| unescaped(json).ok_or(InvalidAnswer)).transpose()?;
+        if let Some(usage) = value(chunk.usage) {
             let keys = ["prompt_tokens", "prompt_tokens_details", "completion_tokens"];
             let _not_told =
                 Members::of_object(usage).and_then(|usage| usage.enter_usage(answer, |usage, _| usage.billed(keys)));
         }
-        answer.is_error |= chunk.get("error").is_some();
-        let Some(first) = first else { return Ok(()) };
-        answer.stop_reason = first.string("finish_reason")?.or(answer.stop_reason.take());
-        if answer.text.is_some() { read_said(first, answer) } else { Ok(()) }
+        answer.is_error |= value(chunk.error).is_some();
+        answer.stop_reason = reason.map(Cow::into_owned).or(answer.stop_reason.take());
+        match value(chunk.first) {
+            Some(first) if answer.text.is_some() => read_said(&Members::of_object(first)?, answer),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The places of the values that are read, found in one pass over a chunk.
+#[derive(Default)]
+struct Chunk {
+    /// The first choice, and why that stopped.
+    first: Option<Span>,
+    reason: Option<Span>,
+    /// Moonshot has it in the choice (earendil-works/pi#2017), Groq in `x_groq` where it was not asked for.
+    usage: Option<Span>,
+    error: Option<Span>,
+}
+
+impl Chunk {
+    fn of(json: &str) -> ReadResult<Self> {
+        let (mut chunk, mut cursor) = (Self::default(), Cursor::indexed(json.as_bytes(), StringIndex::EMPTY));
+        let mut usage = None;
+        cursor.members(|cursor, key| {
+            let is_there = cursor.peek() != Some(b'n');
+            match &*key {
+                b"choices" if is_there => _ = cursor.elements(|cursor| chunk.add_choice(cursor))?,
+                b"x_groq" if cursor.peek() == Some(b'{') => [chunk.usage] = fields(cursor, [b"usage"])?,
+                b"usage" if is_there => usage = Some(cursor.value()?),
+                b"error" => chunk.error = Some(cursor.value()?),
+                _ => _ = cursor.value()?,
+            }
+            Ok(())
+        })?;
+        chunk.usage = usage.or(chunk.usage);
+        cursor.end().map(|()| chunk)
+    }
+
+    fn add_choice(&mut self, cursor: &mut Cursor<'_>) -> ReadResult {
+        let start = cursor.at();
+        let (mut index, mut reason) = (None, None);
+        // Of two members with one name the last one counts, as for most readers.
+        cursor.members(|cursor, key| {
+            let value = cursor.value()?;
+            match &*key {
+                b"index" => index = Some(value),
+                b"finish_reason" => reason = Some(value),
+                b"usage" => self.usage = Some(value),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let is_first = index.is_none_or(|index| matches!(cursor.bytes(index), b"0" | b"null"));
+        if is_first && self.first.is_none() {
+            (self.first, self.reason) = (Some(Span { start, end: cursor.at() }), reason);
+        }
+        Ok(())
     }
 }
 
