@@ -262,7 +262,7 @@ impl Proxy {
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
             Route::Pass { is_off } => {
-                if let Some(refused) = Self::check_socket(&self.live.load(), &request) {
+                if let Some(refused) = self.check_socket(&self.live.load(), &request) {
                     return refused.to_response(dialect).map(full_body);
                 }
                 if is_off {
