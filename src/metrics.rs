@@ -64,15 +64,6 @@ struct SizeTotals {
     tokens: [u64; 2],
 }
 
-/// The route of a request through the proxy.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Route {
-    /// Through the edits.
-    Edit,
-    /// Forwarded without edits.
-    Pass,
-}
-
 /// Counts a running answer for as long as it lives.
 #[derive(Clone, Debug, Default)]
 pub struct StreamGuard(Arc<()>);
@@ -103,9 +94,9 @@ pub fn token_counts() -> impl Iterator<Item = f64> {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Observes the latency that abridge added to a request.
-    pub fn observe_added(&self, route: Route, time: Duration) {
-        let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };
+    /// Observes the latency that abridge added to a request, which went through the edits or was forwarded without.
+    pub fn observe_added(&self, edits: bool, time: Duration) {
+        let histogram = if edits { &self.0.edit } else { &self.0.pass };
         histogram.observe(time.as_secs_f64());
     }
 
@@ -125,9 +116,13 @@ impl Metrics {
         Arc::strong_count(&self.0.streams.0) as u64 - 1
     }
 
-    /// Counts the changes of an edited request.
-    pub fn count_edits(&self, report: &Report) {
+    /// Counts whether a request has more tokens than the window of its model and, if it was edited, its changes.
+    pub fn count_edits(&self, report: &Report, edited: bool) {
         self.0.counts.with(|counts| {
+            counts.beyond_window += u64::from(report.beyond_window.is_some());
+            if !edited {
+                return;
+            }
             for change in &report.changes {
                 *counts.changes.entry((change.edit, change.action.label())).or_default() += 1;
                 let totals = counts.edits.entry(change.edit).or_default();
@@ -144,11 +139,6 @@ impl Metrics {
                 *counts.left_out.entry((left_out.edit, left_out.why.into())).or_default() += 1;
             }
         });
-    }
-
-    /// Counts a request with more tokens than the window of its model.
-    pub fn count_beyond_window(&self) {
-        self.0.counts.with(|counts| counts.beyond_window += 1);
     }
 
     /// How many calls have repeated one whose result was cleared, and how many have named a cleared result.

@@ -1,8 +1,8 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, mem};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -275,9 +275,8 @@ impl Exchange {
         let Some(recording) = self.recording.take() else { return };
         let id = self.id;
         self.tasks.spawn(async move {
-            match run_blocking(move || recording.finish(end)).await {
-                Ok(Ok(path)) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
-                Ok(Err(error)) => tracing::warn!(request_id = %id, %error, "not recorded"),
+            match run_blocking(move || recording.finish(end)).await.map_err(io::Error::other).flatten() {
+                Ok(path) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
                 Err(error) => tracing::warn!(request_id = %id, %error, "not recorded"),
             }
         });
