@@ -369,8 +369,9 @@ pub fn add_beta(headers: &mut http::HeaderMap, beta: &'static str) {
     let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     if !names.contains(&beta.as_bytes()) {
         names.push(beta.as_bytes());
-        let all = http::HeaderValue::from_bytes(&names.join(&b','));
-        headers.extend(all.ok().map(|all| (ANTHROPIC_BETA, all)));
+        if let Ok(all) = http::HeaderValue::from_bytes(&names.join(&b',')) {
+            headers.insert(ANTHROPIC_BETA, all);
+        }
     }
 }
 
