@@ -150,7 +150,7 @@ impl Proxy {
         };
         Ok(match written.await {
             Ok(days) => json(StatusCode::OK, days),
-            Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, reason),
+            Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, &reason),
         })
     }
 
@@ -168,7 +168,7 @@ impl Proxy {
         let ids = self.history().named(name);
         if ids.len() > 1 {
             let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
-            return with_reason(StatusCode::NOT_FOUND, reason);
+            return with_reason(StatusCode::NOT_FOUND, &reason);
         }
         let id = ids.first().map_or(name, String::as_str);
         let kept = match self.engine.store() {
@@ -183,8 +183,8 @@ impl Proxy {
             let reason = format!(
                 "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
             );
-            let none = || "no conversation has come since abridge was started".to_owned();
-            return with_reason(StatusCode::NOT_FOUND, if name == LAST { none() } else { reason });
+            let none = "no conversation has come since abridge was started";
+            return with_reason(StatusCode::NOT_FOUND, if name == LAST { none } else { &reason });
         };
         let reason = kept.err().map_or_else(
             || format!("messages are kept of the last {keep} edited requests alone, as [inspect] keep says"),
@@ -257,7 +257,7 @@ fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
 }
 
 /// An error that only has a reason.
-fn with_reason(status: StatusCode, reason: String) -> OwnAnswer {
+fn with_reason(status: StatusCode, reason: &str) -> OwnAnswer {
     json(status, json!({ "reason": reason }).to_string())
 }
 
