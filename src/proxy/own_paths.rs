@@ -22,7 +22,7 @@ use crate::admin::{
     RELOAD, REWRITE, Reader, Requester, SUMMARIZE, json, only_get, page, parse_query, percent_decoded, text, with,
 };
 use crate::engine::bookkeeper::Day;
-use crate::history::{History, MAX_ENTRIES, Origin};
+use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::{Document, LAST};
 use crate::ledger::Report;
 use crate::metrics::TextFormat;
@@ -161,7 +161,7 @@ impl Proxy {
         let history = self.history();
         let latest = history.latest();
         let requests = if after.is_some() { history.after(seq, limit) } else { history.newest(limit) };
-        Ok(json(StatusCode::OK, json!({ "requests": requests, "latest": latest }).to_string()))
+        Ok(json(StatusCode::OK, to_json(&Requests { requests, latest })))
     }
 
     async fn request(&self, name: &str) -> OwnAnswer {
@@ -225,6 +225,18 @@ impl Proxy {
 }
 
 #[derive(Serialize)]
+struct Requests {
+    requests: Vec<Entry>,
+    latest: u64,
+}
+
+#[derive(Serialize)]
+struct PayloadList {
+    payloads: Vec<Payload>,
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
 struct Payload {
     handle: PayloadKey,
     bytes: u64,
@@ -243,8 +255,8 @@ fn list(Page { entries, next, mut previews }: Page, history: &History) -> String
         let (origin, preview) = (origins.remove(&key), previews.remove(&key));
         Payload { handle: key, bytes, stored_bytes, created, used, origin, preview }
     };
-    let payloads: Vec<_> = entries.into_iter().map(payload).collect();
-    json!({ "payloads": payloads, "next": next.map(|next| next.to_string()) }).to_string()
+    let payloads = entries.into_iter().map(payload).collect();
+    to_json(&PayloadList { payloads, next: next.map(|next| next.to_string()) })
 }
 
 #[expect(clippy::option_option, reason = "the cursor may be absent, or invalid")]

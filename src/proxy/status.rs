@@ -237,11 +237,8 @@ impl Proxy {
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| {
-            let (tokens, source) = match meter.models().find(&model).window {
-                Some((window, source)) => (Some(window), source.into()),
-                None => (None, "unknown"),
-            };
-            Window { model, tokens, source: source.to_owned() }
+            let (tokens, source) = meter.models().find(&model).window.unzip();
+            Window { model, tokens, source: source.map_or("unknown", Into::into).to_owned() }
         };
         models.into_iter().take(MAX_MODELS).map(window).collect()
     }

@@ -224,8 +224,7 @@ impl Engine for Postgres {
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
         let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
-        let lease = count(lease.as_secs());
-        let parameters = [int(self.terms.now()), blob(beginning), blob(root), int(token), int(lease)];
+        let parameters = [int(self.terms.now()), blob(beginning), blob(root), int(token), int(count(lease.as_secs()))];
         if self.execute(Op::Write, "claim", &parameters).await? > 0 {
             return Ok(None);
         }

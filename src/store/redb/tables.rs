@@ -228,11 +228,9 @@ pub(super) fn put(db: &Database, payloads: &[NewValue], now: Time) -> Outcome<Pu
             };
             let row = Row::read(row.value());
             // This process has not put it before, so it may have been damaged meanwhile.
-            let checked = match values.get(key_of(new.name))? {
-                Some(frame) => check(&new.name, frame.value()),
-                None => Err(Unreadable::Damaged),
-            };
-            let is_damaged = checked == Err(Unreadable::Damaged);
+            let frame = values.get(key_of(new.name))?;
+            let damaged = Err(Unreadable::Damaged);
+            let is_damaged = frame.is_none_or(|frame| check(&new.name, frame.value()) == damaged);
             if is_damaged {
                 put.mended.push(new.key());
             } else {
