@@ -35,6 +35,8 @@ struct Shared {
     edit: Histogram,
     #[default(Histogram::new(OWN_TIMES))]
     pass: Histogram,
+    #[default(Histogram::new(CHUNK_TIMES))]
+    chunks: Histogram,
     // Its clones are the running answers.
     streams: StreamGuard,
     counts: Held<AnswerCounts>,
@@ -62,15 +64,6 @@ struct SizeTotals {
     tokens: [u64; 2],
 }
 
-/// The route of a request through the proxy.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Route {
-    /// Through the edits.
-    Edit,
-    /// Forwarded without edits.
-    Pass,
-}
-
 /// Counts a running answer for as long as it lives.
 #[derive(Clone, Debug, Default)]
 pub struct StreamGuard(Arc<()>);
@@ -85,6 +78,9 @@ pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
 pub const OWN_TIMES: [f64; 18] =
     [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
+/// Bounds for the time of one chunk: 100 ns to 10 ms.
+const CHUNK_TIMES: [f64; 11] = [1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2];
+
 /// Bounds for the duration of a model's answer, as OpenTelemetry recommends: 10 ms to 82 s.
 pub fn answer_times() -> impl Iterator<Item = f64> {
     exponential_buckets(0.01, 2.0, 14)
@@ -98,10 +94,15 @@ pub fn token_counts() -> impl Iterator<Item = f64> {
 // === impl Metrics ===
 
 impl Metrics {
-    /// Observes the latency that abridge added to a request.
-    pub fn observe_added(&self, route: Route, time: Duration) {
-        let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };
+    /// Observes the latency that abridge added to a request, which went through the edits or was forwarded without.
+    pub fn observe_added(&self, edits: bool, time: Duration) {
+        let histogram = if edits { &self.0.edit } else { &self.0.pass };
         histogram.observe(time.as_secs_f64());
+    }
+
+    /// Observes how long one chunk was held before it was passed on.
+    pub fn observe_chunk(&self, time: Duration) {
+        self.0.chunks.observe(time.as_secs_f64());
     }
 
     /// Counts an answer as running until the guard is dropped.
@@ -115,9 +116,13 @@ impl Metrics {
         Arc::strong_count(&self.0.streams.0) as u64 - 1
     }
 
-    /// Counts the changes of an edited request.
-    pub fn count_edits(&self, report: &Report) {
+    /// Counts whether a request has more tokens than the window of its model and, if it was edited, its changes.
+    pub fn count_edits(&self, report: &Report, edited: bool) {
         self.0.counts.with(|counts| {
+            counts.beyond_window += u64::from(report.beyond_window.is_some());
+            if !edited {
+                return;
+            }
             for change in &report.changes {
                 *counts.changes.entry((change.edit, change.action.label())).or_default() += 1;
                 let totals = counts.edits.entry(change.edit).or_default();
@@ -134,11 +139,6 @@ impl Metrics {
                 *counts.left_out.entry((left_out.edit, left_out.why.into())).or_default() += 1;
             }
         });
-    }
-
-    /// Counts a request with more tokens than the window of its model.
-    pub fn count_beyond_window(&self) {
-        self.0.counts.with(|counts| counts.beyond_window += 1);
     }
 
     /// How many calls have repeated one whose result was cleared, and how many have named a cleared result.
@@ -181,9 +181,10 @@ impl Metrics {
 
     /// Writes these metrics.
     pub fn write(&self, exposition: &mut Exposition) {
-        let Shared { edit, pass, .. } = &*self.0;
+        let Shared { edit, pass, chunks, .. } = &*self.0;
         let added = [("edit", edit), ("pass", pass)].map(|(way, times)| (labels([("way", way)]), times.clone()));
         exposition.times("abridge_added", added);
+        exposition.times("abridge_chunk", [(Labels::new(), chunks.clone())]);
         exposition.gauge("abridge_streams", self.streams());
         self.0.counts.with(|counts| counts.write(exposition));
     }

@@ -1,12 +1,12 @@
 //! The path of one request, in order: route, admit, read, decode, choose the upstream, plan, send, relay. Read it first.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, ConnectionInfo, ListenerRole};
@@ -101,7 +101,8 @@ pub struct Proxy {
     inspector: Inspector,
     stats: status::StatsCache,
     accounting: Arc<Accounting>,
-    reloads: live::Reloads,
+    /// The way of requests for a reload to who reads the settings.
+    reloads: OnceLock<mpsc::Sender<live::ReloadReply>>,
     /// Ends the event streams, and makes `/abridge/readyz` report 503.
     pub(crate) stopping: CancellationToken,
     callers_seen: CallersSeen,
@@ -194,7 +195,7 @@ impl Proxy {
                 ledger,
                 factors,
             }),
-            reloads: live::Reloads::default(),
+            reloads: OnceLock::new(),
             stopping: CancellationToken::new(),
             callers_seen: CallersSeen::default(),
             shares,
@@ -262,7 +263,7 @@ impl Proxy {
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
             Route::Pass { is_off } => {
-                if let Some(refused) = Self::check_socket(&self.live.load(), &request) {
+                if let Some(refused) = self.check_socket(&self.live.load(), &request) {
                     return refused.to_response(dialect).map(full_body);
                 }
                 if is_off {
@@ -368,10 +369,8 @@ impl Proxy {
         let (parts, body) = request.into_parts();
         let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let upstream = &live
-            .destinations
-            .find(&RequestFacts { path: parts.uri.path(), headers: &parts.headers, model: None })
-            .upstream;
+        let facts = RequestFacts { path: parts.uri.path(), headers: &parts.headers, model: None };
+        let upstream = &live.destinations.find(&facts).upstream;
         let target = upstream.join(&parts.uri)?;
 
         let mut exchange = self.exchange(self.ids.next(), admission.permit, timer);
@@ -400,32 +399,21 @@ impl LiveConfig {
 }
 
 fn route(request: &ClientRequest) -> Route {
-    let path = request.uri().path();
-    if path == admin::events::PATH {
-        return Route::Events;
-    }
-    if path == mcp::PATH {
-        return Route::Mcp;
-    }
-    if path == admin::RELOAD && request.method() == Method::POST {
-        return Route::Reload;
-    }
-    if on_request::is_rewrite_path(path) && request.method() == Method::POST {
-        return Route::Rewrite;
-    }
-    if admin::is_admin_path(path) {
-        return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);
-    }
-    let passed = Route::Pass { is_off: false };
-    if request.method() != Method::POST {
-        return passed;
-    }
-    if ControlHeader::from_headers(request.headers()) == ControlHeader::Off {
-        return Route::Pass { is_off: dialect::for_path(path).is_some() };
-    }
+    let (path, is_post) = (request.uri().path(), request.method() == Method::POST);
     let counted = || dialect::for_counting_path(path).map(Route::Count);
     let compacted = || dialect::for_compacting_path(path).map(Route::Compact);
-    dialect::for_path(path).map(Route::Edit).or_else(counted).or_else(compacted).unwrap_or(passed)
+    let edited = || dialect::for_path(path).map(Route::Edit).or_else(counted).or_else(compacted);
+    match path {
+        admin::events::PATH => Route::Events,
+        mcp::PATH => Route::Mcp,
+        admin::RELOAD if is_post => Route::Reload,
+        _ if is_post && on_request::is_rewrite_path(path) => Route::Rewrite,
+        _ if admin::is_admin_path(path) => ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize),
+        _ if is_post && ControlHeader::from_headers(request.headers()) == ControlHeader::Off => {
+            Route::Pass { is_off: dialect::for_path(path).is_some() }
+        }
+        _ => is_post.then(edited).flatten().unwrap_or(Route::Pass { is_off: false }),
+    }
 }
 
 /// Wraps a body that abridge writes itself.

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -226,9 +227,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn stats(&self) -> StoreResult<Stats>;
 
     /// What this process's use of the store is counted in.
-    fn counts(&self) -> Option<&Counts> {
-        None
-    }
+    fn counts(&self) -> &Counts;
 
     /// The path, if the store is a file.
     fn path(&self) -> Option<&Path> {
@@ -242,7 +241,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Whether the last write failed.
     fn is_failing(&self) -> bool {
-        false
+        self.counts().is_failing.load(Ordering::Relaxed)
     }
 
     /// The store as one that other processes use at the same time, if it is.

@@ -159,11 +159,7 @@ pub enum UpstreamErrorKind {
     #[error("the proxy before the upstream wants a user and a password, or does not accept those that it got (407)")]
     ProxyRefusal,
     /// The head of the answer exceeds the limits.
-    #[error(
-        "the head of the answer has more than {} fields, or more than {} KiB",
-        MAX_HEADER_FIELDS,
-        MAX_HEAD_BYTES >> 10
-    )]
+    #[error("the head of the answer has more than {MAX_HEADER_FIELDS} fields, or more than {} KiB", MAX_HEAD_BYTES >> 10)]
     HeadTooLong,
     /// The answer is not valid HTTP, or its framing is ambiguous.
     #[error("the answer cannot be read as HTTP, or could be read in more than one way")]
@@ -245,7 +241,7 @@ impl Upstream {
             headers,
             key_header,
             signer,
-            proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
+            proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(without_user),
             is_forwarded,
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
@@ -368,18 +364,14 @@ impl From<UpstreamErrorKind> for UpstreamError {
 
 /// Names a feature of Anthropic's API in the header of a request, unless it is named there.
 pub fn add_beta(headers: &mut http::HeaderMap, beta: &'static str) {
-    let named = |value: &http::HeaderValue| {
-        value.as_bytes().split(|byte| *byte == b',').any(|name| name.trim_ascii() == beta.as_bytes())
-    };
-    if headers.get_all(ANTHROPIC_BETA).iter().any(named) {
-        return;
-    }
-    let before = headers.get(ANTHROPIC_BETA).map(http::HeaderValue::as_bytes).filter(|names| !names.is_empty());
-    let all = before.map(|before| [before, b",", beta.as_bytes()].concat());
-    let all = all.and_then(|all| http::HeaderValue::from_bytes(&all).ok());
-    match headers.get_mut(ANTHROPIC_BETA) {
-        Some(first) => *first = all.unwrap_or(http::HeaderValue::from_static(beta)),
-        None => drop(headers.insert(ANTHROPIC_BETA, http::HeaderValue::from_static(beta))),
+    let values = headers.get_all(ANTHROPIC_BETA).iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+    if !names.contains(&beta.as_bytes()) {
+        names.push(beta.as_bytes());
+        if let Ok(all) = http::HeaderValue::from_bytes(&names.join(&b',')) {
+            headers.insert(ANTHROPIC_BETA, all);
+        }
     }
 }
 
@@ -440,7 +432,6 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 }
 
 /// Host and port, without user and password.
-fn host_and_port(authority: &Authority) -> String {
-    let host = authority.host();
-    authority.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+fn without_user(authority: &Authority) -> String {
+    authority.as_str().rsplit('@').next().unwrap_or_default().to_owned()
 }

@@ -172,7 +172,7 @@ pub async fn serve_beside<T>(
     let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE_BESIDE, GRACE_BESIDE).await;
-    let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
+    let stored = store.map_or(0, |store| store.counts().written.load(Ordering::Relaxed));
     let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
     let (totals, summaries) = (proxy.history().totals(), proxy.engine.summarizer.counts().made);
     Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))

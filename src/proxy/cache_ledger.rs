@@ -186,7 +186,7 @@ impl CacheLedger {
                     let had = sent.tokens.min(billed.tokens());
                     account.lost.client += billed.scaled(had.saturating_sub(billed.known));
                 }
-                account.serves(cached);
+                account.smallest = account.smallest.into_iter().chain((cached > 0).then_some(cached)).min();
             }
             let has_cache = accounts.iter().any(|account| is_it(account) && account.smallest.is_some());
             continued.map(|(_, sent)| {
@@ -228,11 +228,6 @@ impl Billed<'_> {
         self.segments.iter().map(|segment| segment.tokens as u64).sum()
     }
 
-    /// The tokens of its last messages, which no edit has changed yet.
-    fn tokens_of_last(&self, n: usize) -> u64 {
-        self.segments.iter().rev().take(n).map(|segment| segment.tokens as u64).sum()
-    }
-
     /// Counted tokens as billed ones.
     fn scaled(&self, tokens: u64) -> u64 {
         prorated(tokens, self.input, self.tokens())
@@ -261,7 +256,7 @@ impl CacheAccount {
     /// A request that the client has only added messages to, so many of them.
     fn continues(&mut self, billed: &Billed<'_>, cached: u64, before: Sent, appended: usize) {
         self.requests += 1;
-        let had = billed.tokens().saturating_sub(billed.tokens_of_last(appended));
+        let had: u64 = billed.segments.iter().rev().skip(appended).map(|segment| segment.tokens as u64).sum();
         let known = billed.known.min(had);
         let (servable, changed) = (billed.scaled(known), billed.scaled(had - known));
         if servable + changed < MIN_TOKENS {
@@ -286,13 +281,6 @@ impl CacheAccount {
             self.lost.edits += changed + missing;
         } else {
             self.lost.upstream += missing;
-        }
-    }
-
-    /// The cache has served so many tokens.
-    fn serves(&mut self, cached: u64) {
-        if cached > 0 {
-            self.smallest = Some(self.smallest.map_or(cached, |smallest| smallest.min(cached)));
         }
     }
 

@@ -37,7 +37,7 @@ use crate::upstream::UpstreamName;
 
 mod wire;
 
-use wire::{CompressRequest, Outcome, Readback, RetrieveRequest, Rows};
+use wire::{CompressRequest, Outcome, Readback, RetrieveRequest};
 
 /// `[compress]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -161,8 +161,7 @@ impl Proxy {
         let report = edited.report.clone();
         let body = edited.body.clone();
         let written = run_blocking(move || {
-            let rows = Rows { sent: &text, edited: &body.concat(), is_input: request.is_input };
-            wire::write(&rows, report.as_ref(), &outcome, &request_id)
+            wire::write([&text, &body.concat()], request.is_input, report.as_ref(), &outcome, &request_id)
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;

@@ -1,8 +1,8 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, mem};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -50,6 +50,9 @@ pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue"
 /// Set if the edits were reported and not made.
 pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-run");
 
+/// One chunk in this many is timed, beginning with the first.
+const TIMED_EVERY: u32 = 16;
+
 /// One request and its answer. It is moved from task to task, so it is boxed, and so is what few requests have.
 #[derive(Debug)]
 pub struct Exchange {
@@ -77,6 +80,7 @@ pub struct Exchange {
     pub(super) conversation: Option<Conversation>,
     // Counts the stream in the metrics while the answer is relayed.
     streaming: Option<StreamGuard>,
+    n_chunks: u32,
     ended: Option<Instant>,
     prefix_kept: Option<f64>,
     answer: Option<AnswerHead>,
@@ -141,6 +145,7 @@ impl Proxy {
             accounting: Some(Arc::clone(&self.accounting)),
             conversation: None,
             streaming: None,
+            n_chunks: 0,
             ended: None,
             prefix_kept: None,
             answer: None,
@@ -270,9 +275,8 @@ impl Exchange {
         let Some(recording) = self.recording.take() else { return };
         let id = self.id;
         self.tasks.spawn(async move {
-            match run_blocking(move || recording.finish(end)).await {
-                Ok(Ok(path)) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
-                Ok(Err(error)) => tracing::warn!(request_id = %id, %error, "not recorded"),
+            match run_blocking(move || recording.finish(end)).await.map_err(io::Error::other).flatten() {
+                Ok(path) => tracing::debug!(request_id = %id, path = %path.display(), "recorded"),
                 Err(error) => tracing::warn!(request_id = %id, %error, "not recorded"),
             }
         });
@@ -281,6 +285,8 @@ impl Exchange {
 
 impl Observe for Box<Exchange> {
     fn on_data(&mut self, chunk: &Bytes) {
+        let began = self.n_chunks.is_multiple_of(TIMED_EVERY).then(Instant::now);
+        self.n_chunks = self.n_chunks.wrapping_add(1);
         if let Some(answer) = &mut self.answer {
             answer.bytes += chunk.len() as u64;
         }
@@ -289,6 +295,9 @@ impl Observe for Box<Exchange> {
         }
         if let Some(recording) = &mut self.recording {
             recording.push_chunk(self.sent.elapsed(), chunk);
+        }
+        if let (Some(began), Some(accounting)) = (began, &self.accounting) {
+            accounting.metrics.observe_chunk(began.elapsed());
         }
     }
 

@@ -5,13 +5,13 @@
 //! connection, whose conversation is not read.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 use tokio::time::{Instant, sleep_until};
@@ -19,18 +19,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::fair_shares::Connections;
 use super::send::send_request;
-use super::{Proxy, RequestHead, headers};
-use crate::body::{Budget, RequestBody};
+use super::{Proxy, RequestHead};
+use crate::body::Budget;
 use crate::dialect::{Answer, Dialect, Stop, marks_an_hour};
 use crate::engine::EngineConfig;
 use crate::held::Held;
 use crate::ledger::{Assignment, Figures, Ledger};
+use crate::metrics::Tally;
 use crate::relay::tap::TapReport;
 use crate::tasks::Tasks;
 use crate::tokens::Usage;
 use crate::tokens::cache_calls::CacheCalls;
 use crate::units::Period;
 use crate::upstream::Upstream;
+use crate::upstream::post::json_post_with;
 
 /// Settings of `[keep_alive]`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
@@ -65,7 +67,8 @@ pub struct KeepAlive {
 pub(crate) struct KeepAlives {
     kept: Arc<Held<HashMap<[u8; 16], Kept>>>,
     pub(super) connections: Connections,
-    counts: Arc<Counts>,
+    /// What calls have found.
+    pub(super) counts: Arc<Tally<CallOutcome>>,
 }
 
 /// A conversation whose cache is kept.
@@ -78,11 +81,16 @@ struct Kept {
     goes_on: bool,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    kept: AtomicU64,
-    lost: AtomicU64,
-    failed: AtomicU64,
+/// What a call has found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum CallOutcome {
+    /// The cache.
+    Kept,
+    /// No cache any more.
+    Lost,
+    /// Neither: it has failed.
+    Failed,
 }
 
 /// A request whose cache may be kept when its answer has ended.
@@ -174,12 +182,6 @@ impl KeepAlives {
         });
     }
 
-    /// How many calls have found the cache, have not found it, and have failed.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
-        let Counts { kept, lost, failed } = &*self.counts;
-        [("kept", kept), ("lost", lost), ("failed", failed)].map(|(name, n)| (name, n.load(Ordering::Relaxed)))
-    }
-
     fn begin(&self, conversation: [u8; 16], connection: u64, ends: CancellationToken) -> bool {
         self.kept.with(|all| {
             if all.len() >= MAX_KEPT {
@@ -253,7 +255,7 @@ impl CachedPrompt {
             let counts = &self.all.counts;
             match (status, usage) {
                 (Some(_), Some(Usage { cached, written, .. })) if cached >= written => {
-                    counts.kept.fetch_add(1, Ordering::Relaxed);
+                    counts.count(CallOutcome::Kept);
                     self.all.note(&self.conversation, ends, |kept| kept.warm_until = Some(called + lifetime));
                     tracing::info!(
                         cached,
@@ -263,11 +265,11 @@ impl CachedPrompt {
                     continue;
                 }
                 (Some(_), Some(Usage { cached, written, .. })) => {
-                    counts.lost.fetch_add(1, Ordering::Relaxed);
+                    counts.count(CallOutcome::Lost);
                     self.stop(&format!("a call has written {written} tokens and read {cached}"));
                 }
                 (status, _) => {
-                    counts.failed.fetch_add(1, Ordering::Relaxed);
+                    counts.count(CallOutcome::Failed);
                     if let Some(status) = status.filter(StatusCode::is_client_error) {
                         self.stop(&format!("a call was answered with {status}"));
                     }
@@ -295,10 +297,7 @@ impl CachedPrompt {
     }
 
     async fn call(&self, body: Bytes) -> (Option<StatusCode>, Option<Usage>) {
-        let mut request = Request::new(RequestBody::buffered(std::slice::from_ref(&body)));
-        *request.method_mut() = Method::POST;
-        *request.headers_mut() = self.headers.clone();
-        headers::set_length(request.headers_mut(), body.len());
+        let mut request = json_post_with(self.target.clone(), self.headers.clone(), body);
         request.headers_mut().remove(CONTENT_ENCODING);
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let Ok(mut answer) = send_request(&self.upstream, Box::new(request), self.target.clone(), None).await else {

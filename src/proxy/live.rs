@@ -4,8 +4,8 @@
 //! models. `[experiment]` has another policy for part of the conversations, so that the bills of both can be compared. `POST
 //! /abridge/reload` has the settings read again as `SIGHUP` does.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -53,10 +53,6 @@ pub struct LiveConfig {
 
 /// Takes the outcome of a reload: the error, if the old settings stay in force.
 pub(super) type ReloadReply = oneshot::Sender<Result<(), String>>;
-
-/// The way of requests for a reload to who reads the settings.
-#[derive(Debug, Default)]
-pub(super) struct Reloads(OnceLock<mpsc::Sender<ReloadReply>>);
 
 /// How many requests for a reload wait; further ones wait for a place.
 const QUEUE: usize = 1;
@@ -113,19 +109,15 @@ impl Proxy {
     pub fn reloads(&self) -> mpsc::Receiver<ReloadReply> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         // A second receiver gets none.
-        let _ = self.reloads.0.set(sender);
+        let _ = self.reloads.set(sender);
         receiver
     }
 
     /// Asks for a reload, and answers when it is done.
     pub(super) async fn answer_reload(&self) -> OwnAnswer {
         let (reply, outcome) = oneshot::channel();
-        if let Some(reloads) = self.reloads.0.get() {
-            // Without a receiver the reply is dropped.
-            let _ = reloads.send(reply).await;
-        } else {
-            drop(reply);
-        }
+        // Without a receiver the reply is dropped.
+        let _sent = async move { self.reloads.get()?.send(reply).await.ok() }.await;
         match outcome.await {
             Ok(Ok(())) => admin::text(StatusCode::OK, "settings reloaded\n"),
             Ok(Err(error)) => {

@@ -18,6 +18,8 @@ pub(super) struct Notices {
     lacks_recall: AtomicBool,
     beyond_window: AtomicBool,
     signed: AtomicBool,
+    pub(super) socket_refused: AtomicBool,
+    pub(super) socket_tunnelled: AtomicBool,
     blocking_types: Held<BTreeSet<String>>,
     /// Upstreams that cut prompts.
     pub(super) stalls: Stalls,

@@ -9,13 +9,13 @@
 //! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use serde::Serialize;
+use serde_json::json;
 
 use super::{ClientRequest, OwnAnswer, Proxy};
 use crate::admin::{
@@ -28,6 +28,7 @@ use crate::ledger::Report;
 use crate::metrics::TextFormat;
 use crate::payload::PayloadKey;
 use crate::recall::PATH as RECALL;
+use crate::store::page::key_range;
 use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Store, Time};
 use crate::tasks::run_blocking;
 
@@ -149,7 +150,7 @@ impl Proxy {
         };
         Ok(match written.await {
             Ok(days) => json(StatusCode::OK, days),
-            Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, reason),
+            Err(reason) => with_reason(StatusCode::SERVICE_UNAVAILABLE, &reason),
         })
     }
 
@@ -167,7 +168,7 @@ impl Proxy {
         let ids = self.history().named(name);
         if ids.len() > 1 {
             let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
-            return with_reason(StatusCode::NOT_FOUND, reason);
+            return with_reason(StatusCode::NOT_FOUND, &reason);
         }
         let id = ids.first().map_or(name, String::as_str);
         let kept = match self.engine.store() {
@@ -182,8 +183,8 @@ impl Proxy {
             let reason = format!(
                 "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
             );
-            let none = || "no conversation has come since abridge was started".to_owned();
-            return with_reason(StatusCode::NOT_FOUND, if name == LAST { none() } else { reason });
+            let none = "no conversation has come since abridge was started";
+            return with_reason(StatusCode::NOT_FOUND, if name == LAST { none } else { &reason });
         };
         let reason = kept.err().map_or_else(
             || format!("messages are kept of the last {keep} edited requests alone, as [inspect] keep says"),
@@ -203,13 +204,13 @@ impl Proxy {
             return Err("search is at most 200 characters\n");
         }
         let empty = |reason| {
-            let list = PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) };
-            Ok(json(StatusCode::OK, to_json(&list)))
+            let list = json!({ "payloads": [], "next": null, "reason": reason });
+            Ok(json(StatusCode::OK, list.to_string()))
         };
         let Some(store) = self.engine.store() else {
             return empty("there is no store: it is off, or could not be opened");
         };
-        let prefix = may_begin_a_handle(&search).then(|| search.clone());
+        let prefix = key_range(&search).map(|_| search.clone());
         let previews = self.live.load().inspect.keep > 0;
         let text = Some(search).filter(|search| !search.is_empty() && previews);
         if prefix.is_none() && text.is_none() {
@@ -217,7 +218,7 @@ impl Proxy {
         }
         let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
         Ok(match self.recalls.search(store.page(query), requester).await {
-            Ok(page) => json(StatusCode::OK, to_json(&list(page, self.history()))),
+            Ok(page) => json(StatusCode::OK, list(page, self.history())),
             Err(why) => crate::admin::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
         })
     }
@@ -233,8 +234,6 @@ struct Requests {
 struct PayloadList {
     payloads: Vec<Payload>,
     next: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -250,20 +249,14 @@ struct Payload {
     preview: Option<String>,
 }
 
-fn list(Page { entries, next, mut previews }: Page, history: &History) -> PayloadList {
+fn list(Page { entries, next, mut previews }: Page, history: &History) -> String {
     let mut origins = history.origins(&entries.iter().map(|entry| entry.key).collect());
     let payload = |PayloadInfo { key, bytes, stored_bytes, created, used }| {
         let (origin, preview) = (origins.remove(&key), previews.remove(&key));
         Payload { handle: key, bytes, stored_bytes, created, used, origin, preview }
     };
     let payloads = entries.into_iter().map(payload).collect();
-    PayloadList { payloads, next: next.map(|next| next.to_string()), reason: None }
-}
-
-/// Whether a handle can begin with this text; true for the empty text.
-fn may_begin_a_handle(text: &str) -> bool {
-    let zeros = "0".repeat(26_usize.saturating_sub(text.len()));
-    format!("{text}{zeros}").parse::<PayloadKey>().is_ok()
+    to_json(&PayloadList { payloads, next: next.map(|next| next.to_string()) })
 }
 
 #[expect(clippy::option_option, reason = "the cursor may be absent, or invalid")]
@@ -276,8 +269,8 @@ fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
 }
 
 /// An error that only has a reason.
-fn with_reason(status: StatusCode, reason: String) -> OwnAnswer {
-    json(status, to_json(&BTreeMap::from([("reason", reason)])))
+fn with_reason(status: StatusCode, reason: &str) -> OwnAnswer {
+    json(status, json!({ "reason": reason }).to_string())
 }
 
 fn to_json(value: &impl Serialize) -> String {
@@ -301,7 +294,7 @@ mod tests {
 
     #[test]
     fn only_beginnings_of_handles_are_searched_as_handles() {
-        assert!(["", "0", "7z", &"0".repeat(26)].into_iter().all(may_begin_a_handle));
-        assert!(!["8", "u", "0U", "a b", &"0".repeat(27)].into_iter().any(may_begin_a_handle));
+        assert!(["", "0", "7z", &"0".repeat(26)].into_iter().all(|text| key_range(text).is_some()));
+        assert!(!["8", "u", "0U", "a b", &"0".repeat(27)].into_iter().any(|text| key_range(text).is_some()));
     }
 }

@@ -76,15 +76,12 @@ impl PrefixTracker {
 impl KnownPrefixes {
     /// The tokens of the longest known prefix. Adds all hashes.
     fn track(&mut self, chained: impl Iterator<Item = (u64, usize)>) -> usize {
-        let mut known = 0;
         let mut is_beginning = true;
-        for (hash, tokens) in chained {
+        let known = |(hash, tokens)| {
             is_beginning &= self.add(hash);
-            if is_beginning {
-                known += tokens;
-            }
-        }
-        known
+            if is_beginning { tokens } else { 0 }
+        };
+        chained.map(known).sum()
     }
 
     /// Adds a hash; returns whether it was known.

@@ -54,8 +54,8 @@ pub enum Compact {
 const PATH: &str = "/responses";
 
 impl Proxy {
-    /// The error for a socket that is refused. The log says what becomes of sockets.
-    pub(super) fn check_socket<B>(live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
+    /// The error for a socket that is refused. The log says once what becomes of sockets.
+    pub(super) fn check_socket<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
         let has_edits = || {
             let destination = live.destinations.find(&RequestFacts::of_head(request));
             !destination.usual.rules.planner.settings.policy.edits.is_empty()
@@ -65,13 +65,18 @@ impl Proxy {
         }
         let follows_policy =
             matches!(ControlHeader::from_headers(request.headers()), ControlHeader::Policy | ControlHeader::Unknown);
+        let notices = &self.accounting.notices;
         if !live.dry_run && follows_policy {
-            tracing::info!(
-                "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; x-abridge: off lets a socket through, unedited"
-            );
+            if !notices.socket_refused.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; x-abridge: off lets a socket through, unedited"
+                );
+            }
             return Some(ProxyError::SocketRefused);
         }
-        tracing::info!("a websocket to {PATH} is tunnelled, and no request in it is edited");
+        if !notices.socket_tunnelled.swap(true, Ordering::Relaxed) {
+            tracing::info!("a websocket to {PATH} is tunnelled, and no request in it is edited");
+        }
         None
     }
 

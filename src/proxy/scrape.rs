@@ -57,7 +57,7 @@ impl Proxy {
         let rescues = self.rescue_counters.counts();
         let rescues = rescues.map(|(rescue, outcome, n)| (labels([("rescue", rescue), ("outcome", outcome)]), n));
         exposition.counters("abridge_rescues", rescues);
-        exposition.counters("abridge_keep_alives", labelled("outcome", self.keep_alives.counts()));
+        exposition.counters("abridge_keep_alives", labelled("outcome", self.keep_alives.counts.counts()));
         exposition.counters("abridge_recalls", labelled("outcome", self.recalls.counts()));
     }
 
@@ -87,21 +87,18 @@ impl Proxy {
 
     async fn write_store(&self, exposition: &mut Exposition) {
         let Some(store) = self.engine.store() else { return };
-        if let Some(work) = store.counts() {
-            let n = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            exposition.counter("abridge_store_written", n(&work.written));
-            exposition.counter("abridge_store_written_bytes", n(&work.written_bytes));
-            exposition.counter("abridge_store_known", n(&work.known));
-            exposition.counter("abridge_store_commits", n(&work.commits));
-            exposition.counter("abridge_store_errors", n(&work.failures));
-            exposition.counter("abridge_store_damaged", n(&work.damaged));
-            exposition.times("abridge_store_wait", [(Labels::new(), work.waits.clone())]);
-        }
+        let work = store.counts();
+        let n = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        exposition.counter("abridge_store_written", n(&work.written));
+        exposition.counter("abridge_store_written_bytes", n(&work.written_bytes));
+        exposition.counter("abridge_store_known", n(&work.known));
+        exposition.counter("abridge_store_commits", n(&work.commits));
+        exposition.counter("abridge_store_errors", n(&work.failures));
+        exposition.counter("abridge_store_damaged", n(&work.damaged));
+        exposition.times("abridge_store_wait", [(Labels::new(), work.waits.clone())]);
         if let Some(shared) = store.shared() {
-            let is_up = u64::from(!store.is_failing());
-            exposition.gauge("abridge_store_up", is_up);
-            let reconnects = shared.epoch().saturating_sub(1);
-            exposition.counter("abridge_store_reconnects", reconnects);
+            exposition.gauge("abridge_store_up", u64::from(!store.is_failing()));
+            exposition.counter("abridge_store_reconnects", shared.epoch().saturating_sub(1));
         }
         let Ok(stats) = self.stats.get(store).await else { return };
         exposition.gauge("abridge_store_payloads", stats.payloads);
@@ -128,8 +125,7 @@ impl Proxy {
         exposition.gauge("abridge_in_flight", self.in_flight() as u64);
         exposition.gauge("abridge_buffered_bytes", self.limits.budget.used() as u64);
         if let Ok(runtime) = Handle::try_current() {
-            let tasks = runtime.metrics().num_alive_tasks() as u64;
-            exposition.gauge("abridge_tasks", tasks);
+            exposition.gauge("abridge_tasks", runtime.metrics().num_alive_tasks() as u64);
         }
         if let Some(bytes) = resident_memory() {
             exposition.gauge("process_resident_memory_bytes", bytes);

@@ -1,9 +1,10 @@
 //! `GET /abridge/status`: the state of the proxy as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -14,13 +15,16 @@ use crate::dialect::Form;
 use crate::engine::summarizer::SummaryCounts;
 use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
+use crate::platform::since_1970;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
 
 /// Caches the statistics of the store, which reads all its rows for them.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(super) struct StatsCache {
-    started: SystemTime,
+    /// When the process started, since 1970.
+    #[default(since_1970())]
+    started: Duration,
     last: Mutex<Option<CachedStats>>,
 }
 
@@ -125,13 +129,6 @@ pub(crate) struct CacheStatus {
     pub(crate) cost: Losses,
 }
 
-impl Default for StatsCache {
-    #[expect(clippy::disallowed_methods, reason = "the status shows when the process started")]
-    fn default() -> Self {
-        Self { started: SystemTime::now(), last: Mutex::default() }
-    }
-}
-
 impl StatsCache {
     /// The statistics, which are as old as the store is slow; otherwise the error of the store.
     pub(super) async fn get(&self, store: &dyn Store) -> Result<store::Stats, String> {
@@ -159,13 +156,10 @@ impl Proxy {
     pub(super) async fn status_json(&self) -> String {
         let store = match self.engine.store() {
             Some(store) => {
-                let (stats, trouble) = match self.stats.get(store).await {
-                    Ok(stats) => (Some(stats), None),
-                    Err(trouble) => (None, Some(trouble)),
-                };
+                let stats = self.stats.get(store).await;
                 let failed = store.is_failing().then(|| STORE_FAILED.to_owned());
                 let path = store.path().map(|path| path.display().to_string());
-                Some(StoreStatus { path, stats, trouble: trouble.or(failed) })
+                Some(StoreStatus { path, trouble: stats.as_ref().err().cloned().or(failed), stats: stats.ok() })
             }
             None => None,
         };
@@ -179,8 +173,8 @@ impl Proxy {
         let [repeated, recalled] = self.accounting.metrics.regrets();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
-            uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
+            started: started.as_secs_f64().floor(),
+            uptime_seconds: since_1970().saturating_sub(started).as_secs(),
             upstream: live.destinations.default().upstream.base.to_string(),
             upstreams: self.upstreams(),
             dry_run: live.dry_run,
@@ -192,7 +186,7 @@ impl Proxy {
             fail_open: by_name(self.fail_open.0.counts()),
             summaries: self.engine.summarizer.counts(),
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).collect(),
-            keep_alives: by_name(self.keep_alives.counts()),
+            keep_alives: by_name(self.keep_alives.counts.counts()),
             recalls: by_name(self.recalls.counts()),
             regrets: by_name([("repeated", repeated), ("recalled", recalled)]),
             store,
@@ -243,11 +237,8 @@ impl Proxy {
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| {
-            let (tokens, source) = match meter.models().find(&model).window {
-                Some((window, source)) => (Some(window), source.into()),
-                None => (None, "unknown"),
-            };
-            Window { model, tokens, source: source.to_owned() }
+            let (tokens, source) = meter.models().find(&model).window.unzip();
+            Window { model, tokens, source: source.map_or("unknown", Into::into).to_owned() }
         };
         models.into_iter().take(MAX_MODELS).map(window).collect()
     }

@@ -336,8 +336,8 @@ impl<E: Engine> Store for EngineStore<E> {
         Ok(self.inner.counts().stats(Stats::of_totals(self.inner.engine.totals().await?)))
     }
 
-    fn counts(&self) -> Option<&Counts> {
-        Some(self.inner.counts())
+    fn counts(&self) -> &Counts {
+        self.inner.counts()
     }
 
     fn is_failing(&self) -> bool {

@@ -149,7 +149,7 @@ fn preview(payload: &[u8]) -> Option<String> {
 }
 
 /// The first and the last key whose handles begin with this prefix; `None` if there are none.
-pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
+pub(crate) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
     let n_left = HANDLE_LEN.checked_sub(prefix.len())?;
     let key = |digit: &str| {
         let mut handle = prefix.to_owned() + &digit.repeat(n_left);

@@ -60,16 +60,15 @@ impl Engine for Postgres {
 
     async fn promise(&self) -> String {
         let read = |row: &Row| Ok((cell::<String>(row, 0)?, number(row, 1)?));
-        let asked = self.rows(Op::Read, "promise", &[], read).await;
-        match asked.ok().and_then(|mut rows| rows.pop()) {
-            Some((commit, _)) if commit == "off" => {
+        match self.row(Op::Read, "promise", &[], read).await {
+            Ok((commit, _)) if commit == "off" => {
                 "synchronous_commit is off, so a crash of the engine may lose what it has just confirmed".to_owned()
             }
-            Some((commit, 1..)) if commit != "local" => {
+            Ok((commit, 1..)) if commit != "local" => {
                 "what it has confirmed is on two machines, and survives the loss of one".to_owned()
             }
-            Some(_) => "what it has confirmed survives a crash, and not the loss of its disk".to_owned(),
-            None => "it does not say what survives a crash".to_owned(),
+            Ok(_) => "what it has confirmed survives a crash, and not the loss of its disk".to_owned(),
+            Err(_) => "it does not say what survives a crash".to_owned(),
         }
     }
 
@@ -78,8 +77,9 @@ impl Engine for Postgres {
         let bodies: Vec<_> = rows.values().map(|row| row.body.as_slice()).collect();
         let lengths: Vec<_> = rows.values().map(|row| row.bytes).collect();
         let extras: Vec<_> = rows.values().map(|row| self.terms.extra(row.lifetime)).collect();
-        let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
-        let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
+        let (grain, owners) = (int(self.terms.half_grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
+        let parameters =
+            [int(self.terms.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
         let read = |row: &Row| Ok((number(row, 0)?, cell::<bool>(row, 1)?));
         let written = self.rows(Op::Write, "put", &parameters, read).await?;
         let new = written.into_iter().filter(|(_, is_new)| *is_new);
@@ -88,7 +88,7 @@ impl Engine for Postgres {
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
-        let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
+        let parameters = [int(self.terms.now()), blobs(keys), int(self.terms.half_grain()), int(extra)];
         let fresh = statement("fresh", &self.prefix);
         // That it can be asked for, on the connection for writes, says nothing about writes.
         self.links.ask(Op::Write, |client| query(client, fresh, &parameters, payload)).await
@@ -107,7 +107,7 @@ impl Engine for Postgres {
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
-        let parameters = [int(self.now()), blobs(bytes_of(keys)), int(self.grain())];
+        let parameters = [int(self.terms.now()), blobs(bytes_of(keys)), int(self.terms.half_grain())];
         self.execute(Op::Write, "touch", &parameters).await.map(drop)
     }
 
@@ -123,7 +123,7 @@ impl Engine for Postgres {
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
-        self.execute(Op::Write, "put_inspected", &[int(self.now()), text(id), blob(body)]).await.map(drop)
+        self.execute(Op::Write, "put_inspected", &[int(self.terms.now()), text(id), blob(body)]).await.map(drop)
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
@@ -132,20 +132,20 @@ impl Engine for Postgres {
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let (most, bytes) = (count(most as u64), count(self.terms.settings.max_inspected_bytes()));
-        let parameters = [int(self.now()), int(most), int(bytes), int(self.terms.keep_for())];
+        let parameters = [int(self.terms.now()), int(most), int(bytes), int(self.terms.keep_for())];
         self.execute(Op::Write, "trim_inspected", &parameters).await.map(drop)
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
-        Ok(self.execute(Op::Write, "take_turn", &[int(self.now()), text(name), int(seconds)]).await? > 0)
+        Ok(self.execute(Op::Write, "take_turn", &[int(self.terms.now()), text(name), int(seconds)]).await? > 0)
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
         let (name, parameters) = match stale {
-            Stale::Expired => ("sweep", vec![int(self.now()), int(self.terms.keep_for()), int(BATCH)]),
+            Stale::Expired => ("sweep", vec![int(self.terms.now()), int(self.terms.keep_for()), int(BATCH)]),
             Stale::Unused { owner, bytes } => {
                 let (unused, owner) = (int(self.terms.in_use_for()), int(i64::from(owner)));
-                ("sweep_unused", vec![int(self.now()), unused, int(BATCH), owner, int(count(bytes))])
+                ("sweep_unused", vec![int(self.terms.now()), unused, int(BATCH), owner, int(count(bytes))])
             }
         };
         self.row(Op::Write, name, &parameters, |row| Ok((number(row, 0)?, number(row, 1)?))).await
@@ -157,9 +157,9 @@ impl Engine for Postgres {
     }
 
     async fn sweep_others(&self) -> StoreResult<u64> {
-        let parameters = [int(self.now()), int(self.terms.keep_for())];
+        let parameters = [int(self.terms.now()), int(self.terms.keep_for())];
         let gone = self.rows(Op::Write, "sweep_summaries", &parameters, |row| cell::<bool>(row, 0)).await?;
-        self.execute(Op::Write, "sweep_notes", &[int(self.now())]).await?;
+        self.execute(Op::Write, "sweep_notes", &[int(self.terms.now())]).await?;
         Ok(gone.into_iter().map(u64::from).sum())
     }
 
@@ -167,7 +167,7 @@ impl Engine for Postgres {
         let most = int(count(self.terms.settings.max_summary_bytes()));
         let n_gone = self.execute(Op::Write, "crowd_summaries", &[most]).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
-        self.execute(Op::Write, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
+        self.execute(Op::Write, "trim_swept", &[int(self.terms.now()), int(age), int(most)]).await?;
         Ok(n_gone)
     }
 
@@ -185,10 +185,10 @@ impl Engine for Postgres {
     }
 
     async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
-        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        let [beginning, root] = [&place.beginning, &place.root].map(|key| blob(key.as_bytes()));
+        let parameters = [int(self.terms.now()), beginning, root, blob(body)];
         loop {
-            if self.execute(Op::Write, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0
-            {
+            if self.execute(Op::Write, "offer", &parameters).await? > 0 {
                 return Ok(None);
             }
             // It is not there if it was swept meanwhile.
@@ -212,25 +212,25 @@ impl Engine for Postgres {
 
     async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
         let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
-        let parameters = [int(self.now()), blobs(keys), int(self.grain())];
+        let parameters = [int(self.terms.now()), blobs(keys), int(self.terms.half_grain())];
         self.execute(Op::Write, "touch_summaries", &parameters).await.map(drop)
     }
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
-        let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
+        let parameters = [int(self.terms.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
         let seen = |row: &Row| Ok(Seen { beginning: ChainKey::from_bytes(key(row, 0)?), state: state(row, 1)? });
         self.rows(Op::Read, "look", &parameters, seen).await
     }
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
         let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
-        let lease = count(lease.as_secs());
-        let parameters = [int(self.now()), blob(beginning), blob(root), int(token), int(lease)];
+        let parameters = [int(self.terms.now()), blob(beginning), blob(root), int(token), int(count(lease.as_secs()))];
         if self.execute(Op::Write, "claim", &parameters).await? > 0 {
             return Ok(None);
         }
         // The claim has failed: is the beginning summarised, or claimed by another process?
-        let found = self.rows(Op::Read, "claimed", &[int(self.now()), blob(beginning)], |row| state(row, 0)).await?;
+        let found =
+            self.rows(Op::Read, "claimed", &[int(self.terms.now()), blob(beginning)], |row| state(row, 0)).await?;
         // It is gone if it was swept meanwhile.
         Ok(Some(found.first().copied().unwrap_or(SeenState::UnderWay(Duration::ZERO))))
     }
@@ -238,34 +238,25 @@ impl Engine for Postgres {
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         let pause = count(not_before.unwrap_or_default().as_secs());
         let beginning = blob(place.beginning.as_bytes());
-        let parameters = [int(self.now()), beginning, int(claimant.token), int(pause)];
+        let parameters = [int(self.terms.now()), beginning, int(claimant.token), int(pause)];
         self.execute(Op::Write, "release", &parameters).await.map(drop)
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let (kind, value, keep) = (<&str>::from(kind), &*value, count(keep.as_secs()));
-        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
+        let parameters = [int(self.terms.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
         self.execute(Op::Write, "note", &parameters).await.map(drop)
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
         let kinds: Vec<_> = NoteKind::of(group).map(<&str>::from).collect();
-        let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
+        let parameters =
+            [int(self.terms.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
         let note = |row: &Row| {
             let name = [cell::<Vec<u8>>(row, 1)?, cell::<String>(row, 0)?.into_bytes()].concat();
             Ok((name, cell(row, 2)?))
         };
         self.rows(Op::Read, "notes", &parameters, note).await
-    }
-}
-
-impl Postgres {
-    fn now(&self) -> Option<i64> {
-        self.terms.now()
-    }
-
-    fn grain(&self) -> i64 {
-        self.terms.half_grain()
     }
 }
 

@@ -237,10 +237,7 @@ impl Store for RedbStore {
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
         let unknown = self.shared.unknown(keys, Lifetime::Usual, |key| *key).await;
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        self.run(Op::Write, move |writer| writer.touch(&unknown)).await
+        if unknown.is_empty() { Ok(()) } else { self.run(Op::Write, move |writer| writer.touch(&unknown)).await }
     }
 
     async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Option<Bytes>> {
@@ -343,10 +340,6 @@ impl Store for RedbStore {
         self.shared.notice.with(|notice| notice.clone())
     }
 
-    fn is_failing(&self) -> bool {
-        self.shared.counts.is_failing.load(Ordering::Relaxed)
-    }
-
     async fn backup(&self, to: &Path) -> StoreResult<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
         let (shared, to, turn) = (Arc::clone(&self.shared), to.to_owned(), ONE_AT_A_TIME.lock().await);
@@ -369,8 +362,8 @@ impl Store for RedbStore {
         Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
     }
 
-    fn counts(&self) -> Option<&Counts> {
-        Some(&self.shared.counts)
+    fn counts(&self) -> &Counts {
+        &self.shared.counts
     }
 
     async fn close(&self) -> StoreResult<()> {

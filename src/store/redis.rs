@@ -110,7 +110,7 @@ impl Engine for Redis {
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        Ok(body(self.one(Op::Read, self.get_step(key)).await?))
+        Ok(body(self.one(Op::Read, self.with_grain("get", key.as_bytes())).await?))
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
@@ -128,7 +128,7 @@ impl Engine for Redis {
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
-        let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
+        let steps: Vec<_> = keys.iter().map(|key| self.with_grain("get", key.as_bytes())).collect();
         let found = keys.iter().zip(self.all::<BodyAndMark>(Op::Read, &steps).await?);
         Ok(found.filter_map(|(key, found)| Some((*key, body(found)?.0))).collect())
     }
@@ -250,7 +250,7 @@ impl Engine for Redis {
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
         let (body, is_stale): BodyAndMark =
-            self.one(Op::Read, self.with_grain("summary", Place { root, beginning })).await?;
+            self.one(Op::Read, self.with_grain("summary", root.as_bytes()).with(beginning.as_bytes())).await?;
         Ok(body.map(|body| (body, is_stale)))
     }
 
@@ -268,7 +268,8 @@ impl Engine for Redis {
         let mut steps = Vec::new();
         for beginning in beginnings {
             let root = self.root_of(*beginning).await?;
-            steps.extend(root.map(|root| self.with_grain("touch_summary", Place { root, beginning: *beginning })));
+            let touch = |root: ChainKey| self.with_grain("touch_summary", root.as_bytes()).with(beginning.as_bytes());
+            steps.extend(root.map(touch));
         }
         self.all::<()>(Op::Write, &steps).await.map(drop)
     }
@@ -325,9 +326,9 @@ impl Redis {
         Ok(root.and_then(|root| root.try_into().ok()).map(ChainKey::from_bytes))
     }
 
-    fn with_grain(&self, name: &'static str, Place { root, beginning }: Place) -> Step {
-        let step = Step::new(bucket(root.as_bytes()), name).with(self.terms.half_grain());
-        step.with(root.as_bytes()).with(beginning.as_bytes())
+    /// A step of a key, in its bucket, that says whether a use is to be written.
+    fn with_grain(&self, name: &'static str, key: &[u8; 16]) -> Step {
+        Step::new(bucket(key), name).with(self.terms.half_grain()).with(key)
     }
 
     /// The totals of each bucket.
@@ -343,10 +344,6 @@ impl Redis {
         let pointers: Vec<_> = beginnings.map(|beginning| step_of(beginning, "unpoint")).collect();
         self.all::<()>(Op::Write, &pointers).await?;
         Ok(removed.iter().map(|(n, _)| n).sum())
-    }
-
-    fn get_step(&self, key: PayloadKey) -> Step {
-        Step::new(bucket(key.as_bytes()), "get").with(self.terms.half_grain()).with(key.as_bytes())
     }
 }
 

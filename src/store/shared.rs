@@ -150,9 +150,6 @@ impl NoteGroup {
 
     /// How many notes are read, the last written ones.
     pub(super) fn most(self) -> usize {
-        match self {
-            Self::Fleet => 4096,
-            Self::Ledger => 32_768,
-        }
+        if self == Self::Ledger { 32_768 } else { 4096 }
     }
 }

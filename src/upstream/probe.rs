@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
@@ -275,7 +275,6 @@ impl ModelsRequest {
 
     async fn send_to(&self, upstream: &Upstream, url: Uri) -> Result<Response<Incoming>, UpstreamError> {
         let mut request = Request::new(RequestBody::buffered(&[]));
-        *request.method_mut() = Method::GET;
         *request.uri_mut() = url;
         *request.headers_mut() = self.headers.clone();
         upstream.send(request.into()).await

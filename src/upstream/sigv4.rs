@@ -3,9 +3,10 @@
 //!
 //! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{self, SHA256};
@@ -95,23 +96,20 @@ impl Signer {
 
     /// The names of the fields that are signed, and the fields: the host, the type of the body, and those of AWS.
     fn fields(&self, headers: &HeaderMap) -> (String, String) {
+        let mut fields = BTreeMap::from([("host", vec![&self.host])]);
         let is_signed = |name: &HeaderName| *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-");
-        let mut names: Vec<_> = headers.keys().filter(|name| is_signed(name)).chain([&HOST]).collect();
-        names.sort_unstable_by_key(|name| name.as_str());
-        let mut fields = String::new();
-        for name in &names {
-            let values: Vec<_> = match *name {
-                name if *name == HOST => vec![&self.host],
-                name => headers.get_all(name).iter().collect(),
-            };
-            let words = |value: &&HeaderValue| {
-                let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-                text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-            };
-            let values: Vec<_> = values.iter().map(words).collect();
-            let _ = writeln!(fields, "{name}:{}", values.join(","));
+        for (name, value) in headers.iter().filter(|(name, _)| is_signed(name)) {
+            fields.entry(name.as_str()).or_default().push(value);
         }
-        (names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(";"), fields)
+        let words = |value: &&HeaderValue| {
+            let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let names = fields.keys().copied().collect::<Vec<_>>().join(";");
+        let field = |(name, values): (_, Vec<_>)| {
+            format!("{name}:{}\n", values.iter().map(words).collect::<Vec<_>>().join(","))
+        };
+        (names, fields.into_iter().map(field).collect::<Vec<_>>().concat())
     }
 
     fn signature(&self, day: &str, text: &str) -> String {

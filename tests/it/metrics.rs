@@ -100,6 +100,7 @@ async fn each_request_is_counted_as_what_became_of_it() {
         ("abridge_changes_total{edit=\"patch\",action=\"insert\"}", 2),
         ("abridge_added_seconds_count{way=\"edit\"}", 6),
         ("abridge_added_seconds_count{way=\"pass\"}", 2),
+        ("abridge_chunk_seconds_count", 7),
         ("abridge_streams", 0),
         ("abridge_in_flight", 0),
     ] {

@@ -73,6 +73,7 @@ async fn a_socket_is_refused_and_the_client_goes_on_over_the_same_connection() {
     call.json("{}").await;
     assert_eq!(scene.client.reply().await.body, "{}");
     let lines = lines_about_sockets(&scene.abridge, true).await;
+    assert_eq!(lines.len(), 1, "once for all of them: {lines:?}");
     assert!(lines[0].contains("426") && lines[0].contains("INFO"), "{lines:?}");
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{
-    self, Clock, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, Store, StoreError, SweepResult, Verified,
+    self, Clock, Counts, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, Store, StoreError, SweepResult, Verified,
 };
 
 /// A store whose disk does not answer; of summaries, unless it is told to, and then after this time.
@@ -33,6 +33,10 @@ impl Stuck {
 impl Store for Stuck {
     async fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> Result<(), StoreError> {
         std::future::pending().await
+    }
+
+    fn counts(&self) -> &Counts {
+        self.0.counts()
     }
 
     async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {

@@ -26,13 +26,6 @@ pub(super) struct Outcome {
     pub(super) repairs: Vec<Change>,
 }
 
-/// The body as it came, and as it was edited.
-pub(super) struct Rows<'b> {
-    pub(super) sent: &'b [u8],
-    pub(super) edited: &'b [u8],
-    pub(super) is_input: bool,
-}
-
 #[derive(Serialize)]
 struct Answer<'a> {
     messages: &'a RawValue,
@@ -81,10 +74,11 @@ enum Content<'a> {
     Json(&'a RawValue),
 }
 
-/// The body of the answer. It has as many rows as came: if the edited ones are fewer or more, they are those that came. None if
+/// The body of the answer to one that came and was edited, whose rows may be in `input`. It has as many rows as came: if the edited ones are fewer or more, they are those that came. None if
 /// the body that came cannot be read.
 pub(super) fn write(
-    Rows { sent, edited, is_input }: &Rows<'_>,
+    [sent, edited]: [&[u8]; 2],
+    is_input: bool,
     report: Option<&Report>,
     outcome: &Outcome,
     request_id: &str,

@@ -15,7 +15,7 @@ use crate::engine::{EngineError, WaitCause};
 use crate::history::{Entry, History, Outcome, share_of};
 use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
-use crate::metrics::{AnswerUsage, Metrics, Route};
+use crate::metrics::{AnswerUsage, Metrics};
 use crate::plan::{Plan, Report, SkipReason};
 use crate::platform::since_1970;
 use crate::proxy::ProxyError;
@@ -134,20 +134,17 @@ impl Exchange {
     /// Adds the exchange to metrics and history. Only the first call has an effect.
     pub(super) fn account(&mut self, tap_report: &TapReport, end: AnswerEnd) {
         let Some(accounting) = self.accounting.take() else { return };
-        let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
-        accounting.metrics.observe_added(way, self.added);
+        accounting.metrics.observe_added(self.edit.is_some(), self.added);
         accounting.metrics.count_upstream(self.upstream.as_str(), self.answer.is_some());
         let Some(mut entry) = self.entry(tap_report, end) else {
             return accounting.history.count(|requests| &mut requests.passed);
         };
         let mut earlier = None;
         if let Some(report) = self.report() {
-            if entry.outcome == Outcome::Edited {
-                accounting.metrics.count_edits(report);
-            }
+            accounting.metrics.count_edits(report, entry.outcome == Outcome::Edited);
             accounting.notices.note(report);
-            if report.beyond_window.is_some() {
-                accounting.metrics.count_beyond_window();
+            if !(report.changes.is_empty() && report.left_out.is_empty()) {
+                accounting.history.note_changes(self.id.to_string(), Changes::of(report));
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             let is_complete = end == AnswerEnd::Complete;
@@ -170,7 +167,6 @@ impl Exchange {
             (entry.edited_cost, entry.unedited_cost) = (Some(figures.edited_cost), Some(figures.unedited_cost));
         }
         self.end_trace(&entry);
-        self.note_changes(&accounting.history);
         let Some(inspection) = self.pending_inspection.take() else {
             accounting.history.push(entry);
             return;
@@ -231,13 +227,6 @@ impl Exchange {
         };
         let is_known = counted.is_whole && (edit.dry_run || self.prefix_kept.is_some());
         is_known.then(|| caches.add(&billed, edit.dry_run))?
-    }
-
-    fn note_changes(&self, history: &History) {
-        if let Some(report) = self.report().filter(|report| !(report.changes.is_empty() && report.left_out.is_empty()))
-        {
-            history.note_changes(self.id.to_string(), Changes::of(report));
-        }
     }
 
     /// Writes the messages to the store in a task.

@@ -88,7 +88,7 @@ impl Postgres {
 
     /// Reads a body, if there is one, and whether its use is to be written.
     pub(super) async fn body_and_mark(&self, statement: &str, key: &[u8; 16]) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        let parameters = [int(self.now()), blob(key), int(self.grain())];
+        let parameters = [int(self.terms.now()), blob(key), int(self.terms.half_grain())];
         Ok(self.rows(Op::Read, statement, &parameters, |row| Ok((cell(row, 0)?, cell(row, 1)?))).await?.pop())
     }
 

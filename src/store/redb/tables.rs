@@ -228,11 +228,9 @@ pub(super) fn put(db: &Database, payloads: &[NewValue], now: Time) -> Outcome<Pu
             };
             let row = Row::read(row.value());
             // This process has not put it before, so it may have been damaged meanwhile.
-            let checked = match values.get(key_of(new.name))? {
-                Some(frame) => check(&new.name, frame.value()),
-                None => Err(Unreadable::Damaged),
-            };
-            let is_damaged = checked == Err(Unreadable::Damaged);
+            let frame = values.get(key_of(new.name))?;
+            let damaged = Err(Unreadable::Damaged);
+            let is_damaged = frame.is_none_or(|frame| check(&new.name, frame.value()) == damaged);
             if is_damaged {
                 put.mended.push(new.key());
             } else {
@@ -286,13 +284,8 @@ pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Outcome<bool> {
 /// The stored ones of the keys, with their last use in the file.
 pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Outcome<Vec<(Name, Time)>> {
     let rows = db.begin_read()?.open_table(ROWS)?;
-    let mut used = Vec::new();
-    for name in keys.iter().copied().map(Name::of_payload) {
-        if let Some(row) = rows.get(key_of(name))? {
-            used.push((name, Row::read(row.value()).used));
-        }
-    }
-    Ok(used)
+    let used = |name| Ok(rows.get(key_of(name))?.map(|row| (name, Row::read(row.value()).used)));
+    keys.iter().map(|key| used(Name::of_payload(*key))).filter_map(Result::transpose).collect()
 }
 
 /// Each payload, without its content, and its lifetime, in the order of the keys.

@@ -119,6 +119,10 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
+    fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
         self.with_lock(Op::Write, move |inner, now| {
             for (key, payload) in payloads {
