@@ -190,6 +190,9 @@ pub struct Change {
     pub tokens: Option<Sizes>,
     /// The names of what was taken out and stored: of each text of a result one.
     pub handles: Vec<PayloadKey>,
+    /// What has happened since to the file that a cleared result was read from: it was read again, or edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
 }
 
 /// A size before and after a change.
@@ -255,7 +258,7 @@ impl Change {
     /// A change about no call.
     pub fn new(edit: &'static str, action: Action, bytes: Sizes) -> Self {
         let (call_id, handles) = (String::new(), Vec::new());
-        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles }
+        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles, why: None }
     }
 }
 
@@ -346,6 +349,7 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         }
     }
 

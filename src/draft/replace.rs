@@ -51,6 +51,8 @@ pub struct ProposedEdit {
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
+    /// What has happened since to the file that the result was read from.
+    pub(crate) why: Option<&'static str>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -113,7 +115,7 @@ impl Replacement {
 impl ProposedEdit {
     /// Nothing yet, in a unit that is a result of a call, or has it.
     pub(super) fn new(unit: UnitIndex, call: Option<BlockIndex>) -> Self {
-        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default() }
+        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None }
     }
 
     /// The names of what it takes out and stores.
@@ -267,7 +269,7 @@ impl Draft<'_> {
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let emptied = Replacement::whole(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes })
+        Ok(ProposedEdit { replacements: vec![emptied], bytes, ..ProposedEdit::new(block.unit, Some(call)) })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -304,11 +306,11 @@ impl Draft<'_> {
     /// The same, whether the model has read the message or not.
     pub(super) fn apply_to_any(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let handles: Vec<_> = proposed.stored().collect();
-        let ProposedEdit { unit, call, replacements, bytes } = proposed;
+        let ProposedEdit { unit, call, replacements, bytes, why } = proposed;
         if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        let change = Change { bytes, ..self.about(edit, action, unit, call) };
+        let change = Change { bytes, why, ..self.about(edit, action, unit, call) };
         if !handles.is_empty() && self.context.offload == Offload::Impossible {
             self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;
