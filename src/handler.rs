@@ -43,11 +43,11 @@ fn default_timeout() -> Period {
     Period::secs(10)
 }
 
-/// The longest text that a handler is sent, in bytes. Of a longer one it is not asked.
-pub const MAX_TEXT: usize = 1 << 20;
+/// The longest text that a handler is sent, in bytes. Of a longer one it is sent the two ends.
+pub const MAX_TEXT: usize = 256 << 10;
 
-/// The most bytes of the arguments of a call that it is sent.
-pub const MAX_ARGUMENTS: usize = 64 << 10;
+/// The length of each end, and the most bytes of the arguments of a call, in bytes.
+pub const MAX_END: usize = 64 << 10;
 
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
@@ -97,12 +97,25 @@ pub struct HandlerAsk {
     pub conversation: Option<ChainKey>,
     /// The tool.
     pub tool: String,
-    /// The arguments of the call, as the model has written them, at most [`MAX_ARGUMENTS`] bytes of them.
+    /// The arguments of the call, as the model has written them, at most [`MAX_END`] bytes of them.
     pub arguments: String,
-    /// The text.
+    /// The text, or the two ends of a long one.
     pub text: String,
+    /// The part of a long text that is left out.
+    pub left_out: Option<LeftOut>,
     /// How many bytes the answer may have.
     pub most_bytes: usize,
+}
+
+/// The middle of a long text, which a handler can recall.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LeftOut {
+    /// Where the two ends meet.
+    pub at: usize,
+    /// The handle of the whole text.
+    pub handle: PayloadKey,
+    /// The whole text, which is stored before the handler is asked.
+    pub whole: Payload,
 }
 
 /// An answer that a plan has used, and the question that it was given to.

@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use super::EngineConfig;
 use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
-use crate::handler::{Answer, AnswerIndex, HandlerAsk};
+use crate::handler::{Answer, AnswerIndex, HandlerAsk, LeftOut};
 use crate::held::Held;
 use crate::payload::cache::By;
-use crate::payload::{ChainKey, Place};
+use crate::payload::{ChainKey, PayloadKey, Place};
 
 mod client;
 
@@ -64,7 +64,15 @@ struct PostedAsk<'a> {
     arguments: &'a str,
     bytes: usize,
     max_bytes: usize,
-    text: &'a str,
+    #[serde(flatten)]
+    text: PostedText<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PostedText<'a> {
+    Whole { text: &'a str },
+    Ends { head: &'a str, tail: &'a str, handle: PayloadKey },
 }
 
 /// An answer as it comes.
@@ -235,6 +243,13 @@ impl AskError {
 
 impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
+        let (bytes, text) = match &ask.left_out {
+            None => (ask.text.len(), PostedText::Whole { text: &ask.text }),
+            Some(LeftOut { at, handle, whole }) => {
+                let (head, tail) = ask.text.split_at(*at);
+                (whole.len(), PostedText::Ends { head, tail, handle: *handle })
+            }
+        };
         let posted = Self {
             version: VERSION,
             id: ask.key,
@@ -243,9 +258,9 @@ impl<'a> PostedAsk<'a> {
             conversation: ask.conversation,
             tool: &ask.tool,
             arguments: &ask.arguments,
-            bytes: ask.text.len(),
+            bytes,
             max_bytes: ask.most_bytes,
-            text: &ask.text,
+            text,
         };
         serde_json::to_vec(&posted).unwrap_or_default().into()
     }

@@ -11,16 +11,14 @@ use tokio::time::Instant;
 use super::{MAX_ASKED, Planning, State};
 use crate::engine::disks::PersistError;
 use crate::engine::{EditMode, WaitCause};
-use crate::handler::{Answer, HandlerAsk};
-use crate::payload::ChainKey;
+use crate::handler::{Answer, HandlerAsk, LeftOut, MAX_TEXT};
+use crate::payload::{ChainKey, Lifetime};
+use crate::plan::OffloadedPayload;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
 /// How many answers of one handler a request gets at a time.
 const MAX_CONCURRENT: usize = 16;
-
-/// A handler counts so many bytes of a conversation.
-const MAX_COUNTED: usize = 256 << 10;
 
 /// The longest count that a handler answers, in bytes.
 const MAX_DIGITS: usize = 20;
@@ -47,6 +45,9 @@ impl Planning<'_> {
 
     async fn answers_to(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
         let is_dry = self.options.mode == EditMode::DryRun;
+        if !is_dry {
+            self.persist_long_texts(&asks).await?;
+        }
         let (answers, config, began) = (&self.engine.answers, self.config, Instant::now());
         let mut by_handler: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ask in asks {
@@ -72,13 +73,24 @@ impl Planning<'_> {
         Ok(of_handlers.into_iter().flat_map(|(got, ..)| got).collect())
     }
 
+    /// Stores the texts of which handlers get the two ends, so that they can recall the rest.
+    async fn persist_long_texts(&self, asks: &[HandlerAsk]) -> Result<(), PersistError> {
+        let offload = |LeftOut { handle, whole, .. }: &LeftOut| OffloadedPayload {
+            key: *handle,
+            payload: whole.clone(),
+            likely_stored: false,
+        };
+        let long = asks.iter().filter_map(|ask| ask.left_out.as_ref()).map(offload).collect();
+        self.engine.summaries.disks.persist(self.config.export_dir(), long, Lifetime::Usual).await
+    }
+
     /// The count of a handler for the beginning of the body, by abridge's own; none if the settings name no handler, if the
     /// conversation has its factor already, or if the handler fails.
     pub(super) async fn counted_by_handler(&self, conversation: ChainKey, model: &str) -> Option<Factor> {
         let handler = self.config.planner.settings.tokens.handler.as_deref()?;
         let is_new = self.options.mode == EditMode::Apply && !self.engine.factors.is_stored(conversation).await;
         let text = str::from_utf8(&self.body).ok().filter(|_| is_new)?;
-        let text = text.get(..text.floor_char_boundary(MAX_COUNTED))?.to_owned();
+        let text = text.get(..text.floor_char_boundary(MAX_TEXT))?.to_owned();
         let deadline = Instant::now() + self.config.handlers.timeout(handler)?;
         let ask = HandlerAsk {
             key: conversation,
@@ -88,6 +100,7 @@ impl Planning<'_> {
             tool: String::new(),
             arguments: serde_json::to_string(&BTreeMap::from([("model", model)])).unwrap_or_default(),
             text: text.clone(),
+            left_out: None,
             most_bytes: MAX_DIGITS,
         };
         let Answer::Replace { text: count } = self.engine.answers.ask(self.config, &ask, deadline).await else {
