@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Draft, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
 use crate::handler::{Answer, HandlerAsk, LeftOut, MAX_END, MAX_TEXT, Subject, UsedAnswer};
-use crate::payload::Payload;
+use crate::payload::{OffloadedPayload, Payload};
 use crate::span::Span;
 
 /// The questions of one plan.
@@ -50,7 +50,8 @@ impl ResultText<'_, '_> {
             text => {
                 let (head, rest) = text.split_at(text.floor_char_boundary(MAX_END));
                 let (_, tail) = rest.split_at(rest.ceil_char_boundary(rest.len() - MAX_END));
-                ([head, tail].concat(), Some(LeftOut { at: head.len(), handle: name.key, whole: payload() }))
+                let whole = OffloadedPayload { key: name.key, payload: payload(), likely_stored: false };
+                ([head, tail].concat(), Some(LeftOut { at: head.len(), whole }))
             }
         };
         self.draft.answer(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
@@ -74,7 +75,7 @@ impl Draft<'_> {
         let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
         let key = self.context.keys.answer(self.context.caller, &key);
-        let asks = &mut *self.asks.borrow_mut();
+        let asks = &mut *self.known.asks.borrow_mut();
         if let Some(answer) = self.context.answers.answer(key) {
             let usable = answer.within(most_bytes);
             asks.n_used_bytes += arguments.len();

@@ -56,14 +56,10 @@ pub(super) struct RequestAnswers {
 #[derive(Serialize)]
 struct PostedAsk<'a> {
     version: u32,
-    id: ChainKey,
     handler: &'a str,
-    edit: &'static str,
-    conversation: Option<ChainKey>,
-    tool: &'a str,
-    arguments: &'a str,
     bytes: usize,
-    max_bytes: usize,
+    #[serde(flatten)]
+    ask: &'a HandlerAsk,
     #[serde(flatten)]
     text: PostedText<'a>,
 }
@@ -203,23 +199,14 @@ impl Answers {
 
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
         // One word, for labels.
-        let outcome = match asked {
-            Ok(Answer::Replace { .. }) => "replace",
-            Ok(Answer::Leave) => "leave",
-            Ok(Answer::Default) => "default",
-            Ok(Answer::Failed) => "failed",
-            Err(error) => error.outcome,
-        };
+        let outcome = asked.as_ref().map_or_else(|error| error.outcome, Into::into);
         let name = &ask.handler;
         let begins = self.state.with(|state| {
             *state.calls.entry((name.clone(), outcome)).or_default() += 1;
-            match asked {
-                Ok(_) => {
-                    state.failing.remove(name);
-                    false
-                }
-                Err(_) => state.failing.insert(name.clone()),
+            if asked.is_ok() {
+                state.failing.remove(name);
             }
+            asked.is_err() && state.failing.insert(name.clone())
         });
         match asked {
             Ok(_) => tracing::debug!(handler = %name, edit = ask.edit, outcome, "a handler has answered"),
@@ -245,23 +232,12 @@ impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
         let (bytes, text) = match &ask.left_out {
             None => (ask.text.len(), PostedText::Whole { text: &ask.text }),
-            Some(LeftOut { at, handle, whole }) => {
+            Some(LeftOut { at, whole }) => {
                 let (head, tail) = ask.text.split_at(*at);
-                (whole.len(), PostedText::Ends { head, tail, handle: *handle })
+                (whole.payload.len(), PostedText::Ends { head, tail, handle: whole.key })
             }
         };
-        let posted = Self {
-            version: VERSION,
-            id: ask.key,
-            handler: &ask.handler,
-            edit: ask.edit,
-            conversation: ask.conversation,
-            tool: &ask.tool,
-            arguments: &ask.arguments,
-            bytes,
-            max_bytes: ask.most_bytes,
-            text,
-        };
+        let posted = Self { version: VERSION, handler: &ask.handler, bytes, ask, text };
         serde_json::to_vec(&posted).unwrap_or_default().into()
     }
 }

@@ -11,9 +11,8 @@ use tokio::time::Instant;
 use super::{MAX_ASKED, Planning, State};
 use crate::engine::disks::PersistError;
 use crate::engine::{EditMode, WaitCause};
-use crate::handler::{Answer, HandlerAsk, LeftOut, MAX_TEXT};
+use crate::handler::{Answer, HandlerAsk, MAX_TEXT};
 use crate::payload::{ChainKey, Lifetime};
-use crate::plan::OffloadedPayload;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
@@ -46,7 +45,9 @@ impl Planning<'_> {
     async fn answers_to(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
         let is_dry = self.options.mode == EditMode::DryRun;
         if !is_dry {
-            self.persist_long_texts(&asks).await?;
+            // So that handlers can recall what is left out.
+            let long = asks.iter().filter_map(|ask| Some(ask.left_out.as_ref()?.whole.clone())).collect();
+            self.engine.summaries.disks.persist(self.config.export_dir(), long, Lifetime::Usual).await?;
         }
         let (answers, config, began) = (&self.engine.answers, self.config, Instant::now());
         let mut by_handler: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -55,7 +56,8 @@ impl Planning<'_> {
         }
         // One that hangs takes neither time nor places of another.
         let of_handler = |(handler, asks): (Arc<str>, Vec<HandlerAsk>)| {
-            let left = self.time_left.get(&handler).copied().or(config.handlers.timeout(&handler)).unwrap_or_default();
+            let timeout = config.handlers.get(&handler).map(|client| client.timeout);
+            let left = self.time_left.get(&handler).copied().or(timeout).unwrap_or_default();
             let answer = move |ask: HandlerAsk| async move {
                 let answer = if is_dry {
                     answers.kept(ask.key).await?
@@ -73,25 +75,14 @@ impl Planning<'_> {
         Ok(of_handlers.into_iter().flat_map(|(got, ..)| got).collect())
     }
 
-    /// Stores the texts of which handlers get the two ends, so that they can recall the rest.
-    async fn persist_long_texts(&self, asks: &[HandlerAsk]) -> Result<(), PersistError> {
-        let offload = |LeftOut { handle, whole, .. }: &LeftOut| OffloadedPayload {
-            key: *handle,
-            payload: whole.clone(),
-            likely_stored: false,
-        };
-        let long = asks.iter().filter_map(|ask| ask.left_out.as_ref()).map(offload).collect();
-        self.engine.summaries.disks.persist(self.config.export_dir(), long, Lifetime::Usual).await
-    }
-
     /// The count of a handler for the beginning of the body, by abridge's own; none if the settings name no handler, if the
     /// conversation has its factor already, or if the handler fails.
     pub(super) async fn counted_by_handler(&self, conversation: ChainKey, model: &str) -> Option<Factor> {
         let handler = self.config.planner.settings.tokens.handler.as_deref()?;
-        let is_new = self.options.mode == EditMode::Apply && !self.engine.factors.is_stored(conversation).await;
+        let is_new = self.options.mode == EditMode::Apply && self.engine.factors.stored(conversation).await.is_none();
         let text = str::from_utf8(&self.body).ok().filter(|_| is_new)?;
         let text = text.get(..text.floor_char_boundary(MAX_TEXT))?.to_owned();
-        let deadline = Instant::now() + self.config.handlers.timeout(handler)?;
+        let deadline = Instant::now() + self.config.handlers.get(handler)?.timeout;
         let ask = HandlerAsk {
             key: conversation,
             handler: handler.into(),

@@ -199,9 +199,6 @@ impl SummaryTask {
         let (mut number, mut n_repeated, mut n_halved) = (0, 0, 0);
         loop {
             number += 1;
-            if !self.flight.is_wanted() {
-                return Err(abandoned());
-            }
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
@@ -211,7 +208,8 @@ impl SummaryTask {
                 }
                 Err(error) => error,
             };
-            let retry = if Instant::now() < self.deadline() { error.retry } else { Retry::Never };
+            let goes_on = self.flight.is_wanted() && Instant::now() < self.deadline();
+            let retry = if goes_on { error.retry } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
                     tracing::info!(host = candidate.target.host(), model = candidate.model, %error, "the upstream refused a call for a summary, which is made once more as plain text");
@@ -232,7 +230,7 @@ impl SummaryTask {
                     }
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = self.flight.abandoned() => return Err(abandoned()),
+                        () = self.flight.abandoned() => return Err(error),
                     }
                 }
                 _ => return Err(error),
@@ -392,7 +390,7 @@ impl SummaryTask {
             left_out: None,
             most_bytes,
         };
-        let patience = Instant::now() + self.config.handlers.timeout(handler)?;
+        let patience = Instant::now() + self.config.handlers.get(handler)?.timeout;
         match self.summarizer.answers.ask(&self.config, &ask, patience.min(self.deadline())).await {
             handler::Answer::Replace { text } => Some(text),
             _ => None,
@@ -404,10 +402,6 @@ impl SummaryTask {
 
 fn no_request() -> CallError {
     CallError::new("no request can be made of what the client sent", Retry::Never)
-}
-
-fn abandoned() -> CallError {
-    CallError::new(SummaryError::Abandoned.to_string(), Retry::Never)
 }
 
 /// How long to wait before the `n`th retry: twice as long each time, and up to half of that as jitter.
