@@ -156,21 +156,21 @@ pub struct Draft<'a> {
     pub(crate) need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
     pub(crate) root: Option<ChainKey>,
-    /// The passes that were made because the prompt cache had expired.
-    cold: ColdPassesFound,
-    /// The facts about earlier requests.
-    sent: sent::SentFound,
-    /// The questions to handlers.
-    asks: RefCell<asks::Asks>,
 
     /// The conversation as it came, where a summary replaces messages of it.
     whole: &'a Conversation<'a>,
     known: Known<'a>,
 }
 
-/// The results of look-ups and counts.
+/// The results of look-ups and counts, and the questions that these leave open.
 #[derive(Debug, Default)]
 struct Known<'a> {
+    /// The passes that were made because the prompt cache had expired.
+    cold: ColdPassesFound,
+    /// The facts about earlier requests.
+    sent: sent::SentFound,
+    /// The questions to handlers.
+    asks: RefCell<asks::Asks>,
     /// The arrays inside of elements that were asked for, by element.
     entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
     /// The turns that leave as a whole or not at all.
@@ -270,9 +270,6 @@ impl<'a> Draft<'a> {
             n_bytes_removed: 0,
             need: None,
             root: None,
-            cold: ColdPassesFound::default(),
-            sent: sent::SentFound::default(),
-            asks: RefCell::default(),
             whole: conversation,
             known: Known::default(),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::payload::{ChainKey, Keys, Payload, PayloadKey, handles_in};
+use crate::payload::{ChainKey, Keys, OffloadedPayload, Payload, PayloadKey, handles_in};
 use crate::units::Period;
 
 /// `[handlers]` of `proxy.toml`.
@@ -43,18 +43,19 @@ fn default_timeout() -> Period {
     Period::secs(10)
 }
 
-/// The longest text that a handler is sent, in bytes. Of a longer one it is not asked.
-pub const MAX_TEXT: usize = 1 << 20;
+/// The longest text that a handler is sent, in bytes. Of a longer one it is sent the two ends.
+pub const MAX_TEXT: usize = 256 << 10;
 
-/// The most bytes of the arguments of a call that it is sent.
-pub const MAX_ARGUMENTS: usize = 64 << 10;
+/// The length of each end, and the most bytes of the arguments of a call, in bytes.
+pub const MAX_END: usize = 64 << 10;
 
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
 
 /// The answer of a handler, once for a content. It is kept as a summary is, so it never changes.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "action", rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Answer {
     /// This text replaces it.
     Replace {
@@ -85,11 +86,13 @@ pub trait AnswerIndex: Debug + Sync {
 pub struct NoAnswers;
 
 /// A question to a handler, with all that it takes.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct HandlerAsk {
     /// The name of the answer.
+    #[serde(rename = "id")]
     pub key: ChainKey,
     /// The handler.
+    #[serde(skip)]
     pub handler: Arc<str>,
     /// The edit that asks.
     pub edit: &'static str,
@@ -97,12 +100,26 @@ pub struct HandlerAsk {
     pub conversation: Option<ChainKey>,
     /// The tool.
     pub tool: String,
-    /// The arguments of the call, as the model has written them, at most [`MAX_ARGUMENTS`] bytes of them.
+    /// The arguments of the call, as the model has written them, at most [`MAX_END`] bytes of them.
     pub arguments: String,
-    /// The text.
+    /// The text, or the two ends of a long one.
+    #[serde(skip)]
     pub text: String,
+    /// The part of a long text that is left out.
+    #[serde(skip)]
+    pub left_out: Option<LeftOut>,
     /// How many bytes the answer may have.
+    #[serde(rename = "max_bytes")]
     pub most_bytes: usize,
+}
+
+/// The middle of a long text, which a handler can recall.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LeftOut {
+    /// Where the two ends meet.
+    pub at: usize,
+    /// The whole text, which is stored before the handler is asked.
+    pub whole: OffloadedPayload,
 }
 
 /// An answer that a plan has used, and the question that it was given to.

@@ -24,7 +24,7 @@ pub use chain::{Chain, ChainKey, Place};
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use hash::{HASH_MARK, hashes_in};
 pub use media::MediaType;
-pub use value::Payload;
+pub use value::{OffloadedPayload, Payload};
 
 /// How many bytes of a hash are kept. 128 bits collide by accident never, nor do the 96 of a payload's content; on purpose only
 /// for who has the secret.

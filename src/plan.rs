@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::handler::HandlerAsk;
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::payload::{ChainKey, Lifetime, OffloadedPayload, PayloadKey};
 use crate::span::Splice;
 use crate::summary::{Frame, Outline, SummaryInput};
 use crate::tokens::factor::Factor;
@@ -84,17 +84,6 @@ pub struct SummaryJob {
     pub frame: Frame,
     /// What must be stored before it is used, because the frame names it.
     pub transcript: Option<OffloadedPayload>,
-}
-
-/// A payload that was taken out and must be stored.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct OffloadedPayload {
-    /// Its name.
-    pub key: PayloadKey,
-    /// The text that was taken out, as recall gives it back.
-    pub payload: Payload,
-    /// Whether an earlier request has likely stored it, as the model has read it.
-    pub likely_stored: bool,
 }
 
 /// What was, or would be, done to one request. It holds names and numbers and nothing of what the messages say.
@@ -190,6 +179,9 @@ pub struct Change {
     pub tokens: Option<Sizes>,
     /// The names of what was taken out and stored: of each text of a result one.
     pub handles: Vec<PayloadKey>,
+    /// What has happened since to the file that a cleared result was read from: it was read again, or edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<&'static str>,
 }
 
 /// A size before and after a change.
@@ -255,7 +247,7 @@ impl Change {
     /// A change about no call.
     pub fn new(edit: &'static str, action: Action, bytes: Sizes) -> Self {
         let (call_id, handles) = (String::new(), Vec::new());
-        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles }
+        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles, why: None }
     }
 }
 
@@ -294,14 +286,12 @@ impl Report {
 
     /// The tokens that would be billed for the request as received, if so many are billed for it with the edits.
     pub fn received_tokens(&self, edited: u64) -> u64 {
-        let counted = self.tokens_after.zip(self.tokens_before);
-        billed_after_change(edited, counted, (self.bytes_after, self.bytes_before))
+        billed_after_change(edited, self.tokens_after.zip(self.tokens_before), (self.bytes_after, self.bytes_before))
     }
 
     /// The tokens that would be billed for the request with the edits, if so many are billed for it as received.
     pub fn edited_tokens(&self, received: u64) -> u64 {
-        let counted = self.tokens_before.zip(self.tokens_after);
-        billed_after_change(received, counted, (self.bytes_before, self.bytes_after))
+        billed_after_change(received, self.tokens_before.zip(self.tokens_after), (self.bytes_before, self.bytes_after))
     }
 
     /// The label of each edit that changed something and how many changes it made, in policy order.
@@ -346,6 +336,7 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         }
     }
 

@@ -10,7 +10,7 @@ use smart_default::SmartDefault;
 pub use self::learnt_forms::LearntForms;
 use self::{request::counts_from, verified::VerifiedMessages};
 
-use crate::conversation::{Conversation, Fold};
+use crate::conversation::Fold;
 use crate::dialect::{Dialect, Form, ParseError};
 use crate::draft::reasoning::{self, ReasoningMode};
 use crate::draft::{Draft, Leaving, ParsedRequest};
@@ -215,7 +215,7 @@ impl PlanSettings {
     #[must_use]
     pub fn in_place(&self, via: Via) -> Self {
         let mut settings = self.clone();
-        settings.policy.remove_forms();
+        (settings.policy.forms, settings.policy.learnt) = Default::default();
         settings.policy.edits.retain(|edit| matches!(edit, EditName::TruncateToolResults | EditName::ClearToolResults));
         settings.recall.via = via;
         settings.reasoning.bound = ReasoningMode::Withhold;
@@ -230,11 +230,9 @@ impl PlanSettings {
     /// The same settings, with the edit that repairs sequences alone.
     #[must_use]
     pub fn repairing(&self) -> Self {
-        let mut settings = self.clone();
-        settings.policy.remove_forms();
-        settings.policy.edits = vec![EditName::PatchToolCalls];
-        settings.patch_tool_calls.handler = None;
-        settings
+        let policy = Settings { edits: vec![EditName::PatchToolCalls], ..Settings::default() };
+        let patch_tool_calls = patch_tool_calls::Settings { handler: None, ..self.patch_tool_calls.clone() };
+        Self { policy, patch_tool_calls, ..self.clone() }
     }
 
     /// The same settings, except for reasoning: whatever the model, passes leave out what precedes them, and Gemini's has no
@@ -381,20 +379,14 @@ impl Policy {
 
     /// What the edits make of one request. After an error it was not understood, and is to go on as it came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
-        self.plan_parsed(dialect, body, &request::parse(dialect, body, context)?, context).map(|plan| *plan)
+        let conversation = &request::parse(dialect, body, context)?;
+        self.plan_parsed(ParsedRequest { dialect, body, conversation }, context).map(|plan| *plan)
     }
 
-    fn plan_parsed(
-        &self,
-        dialect: &dyn Dialect,
-        body: &Bytes,
-        whole: &Conversation<'_>,
-        context: &PlanContext<'_>,
-    ) -> Result<Box<Plan>, ParseError> {
-        let request = ParsedRequest { dialect, body, conversation: whole };
+    fn plan_parsed(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Result<Box<Plan>, ParseError> {
         let plan = self.drafted(request, context, Leaving::Allowed)?;
         // No server takes an empty array.
-        if plan.report.messages_after == 0 && !whole.elements.is_empty() {
+        if plan.report.messages_after == 0 && !request.conversation.elements.is_empty() {
             return self.drafted(request, context, Leaving::Forbidden);
         }
         Ok(plan)
@@ -407,7 +399,7 @@ impl Policy {
         context: &PlanContext<'_>,
         leaving: Leaving,
     ) -> Result<Box<Plan>, ParseError> {
-        let ParsedRequest { dialect, body, conversation: whole } = request;
+        let whole = request.conversation;
         let prefix_keys = self.prefix_keys(request, context);
         let fold = prefix_keys.as_ref().and_then(|keys| Some(keys.applied.as_ref()?.fold.clone()));
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
@@ -439,7 +431,7 @@ impl Policy {
             context.meter.yield_now();
             // Messages that a summary replaces are not sent; they were checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
-            self.verified.check(dialect, body, view.conversation, hidden)?;
+            self.verified.check(view, hidden)?;
         }
         Ok(plan)
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Draft, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
-use crate::handler::{Answer, HandlerAsk, MAX_ARGUMENTS, MAX_TEXT, Subject, UsedAnswer};
-use crate::payload::Payload;
+use crate::handler::{Answer, HandlerAsk, LeftOut, MAX_END, MAX_TEXT, Subject, UsedAnswer};
+use crate::payload::{OffloadedPayload, Payload};
 use crate::span::Span;
 
 /// The questions of one plan.
@@ -43,12 +43,17 @@ const VERSION: &str = "1";
 impl ResultText<'_, '_> {
     /// Returns what a handler has the edit do with the text.
     pub fn answer(&self, question: Question<'_>) -> Answer {
-        if self.len > MAX_TEXT {
-            return Answer::Default;
-        }
         let (name, Span { start, end }) = (self.source.name, self.source.source);
         let payload = || Payload::of_value(self.draft.body.slice(start..end), name.stored_len, name.media);
-        let text = || self.text().to_owned();
+        let text = || match self.text() {
+            text if text.len() <= MAX_TEXT => (text.to_owned(), None),
+            text => {
+                let (head, rest) = text.split_at(text.floor_char_boundary(MAX_END));
+                let (_, tail) = rest.split_at(rest.ceil_char_boundary(rest.len() - MAX_END));
+                let whole = OffloadedPayload { key: name.key, payload: payload(), likely_stored: false };
+                ([head, tail].concat(), Some(LeftOut { at: head.len(), whole }))
+            }
+        };
         self.draft.answer(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
     }
 }
@@ -61,7 +66,7 @@ impl Draft<'_> {
         question: Question<'_>,
         call: Option<BlockIndex>,
         name: &[u8],
-        text: impl FnOnce() -> String,
+        text: impl FnOnce() -> (String, Option<LeftOut>),
         subject: impl FnOnce() -> Subject,
     ) -> Answer {
         let Question { edit, handler, most_bytes } = question;
@@ -70,7 +75,7 @@ impl Draft<'_> {
         let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
         let key = self.context.keys.answer(self.context.caller, &key);
-        let asks = &mut *self.asks.borrow_mut();
+        let asks = &mut *self.known.asks.borrow_mut();
         if let Some(answer) = self.context.answers.answer(key) {
             let usable = answer.within(most_bytes);
             asks.n_used_bytes += arguments.len();
@@ -81,13 +86,22 @@ impl Draft<'_> {
         }
         let is_full = asks.list.len() >= MAX_ASKS || asks.n_bytes >= MAX_BYTES;
         if self.context.answers.can_ask() && !is_full && asks.list.iter().all(|asked| asked.key != key) {
-            let (text, tool) = (text(), tool.to_owned());
-            let arguments =
-                arguments.get(..arguments.floor_char_boundary(MAX_ARGUMENTS)).unwrap_or_default().to_owned();
+            let ((text, left_out), tool) = (text(), tool.to_owned());
+            let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
             let conversation = PrefixKeys::root_of(self.whole(), &self.context, SCOPE);
             asks.n_bytes += text.len() + arguments.len();
             let handler = handler.clone();
-            asks.list.push(HandlerAsk { key, handler, edit, conversation, tool, arguments, text, most_bytes });
+            asks.list.push(HandlerAsk {
+                key,
+                handler,
+                edit,
+                conversation,
+                tool,
+                arguments,
+                text,
+                left_out,
+                most_bytes,
+            });
         }
         Answer::Default
     }

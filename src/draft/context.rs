@@ -156,13 +156,13 @@ impl Draft<'_> {
             ColdPasses::At(places) => places.contains(&n_elements),
             ColdPasses::Remembered(index) => {
                 let is_known = || self.root_of(COLD_PASS).is_some_and(|root| index.has(root));
-                let names = self.cold.names.get_or_init(|| is_known().then(|| self.names_of(COLD_PASS)));
+                let names = self.known.cold.names.get_or_init(|| is_known().then(|| self.names_of(COLD_PASS)));
                 let name = names.as_ref().and_then(|names| names.name(ElementIndex::new(n_elements)));
                 name.is_some_and(|name| index.has(name))
             }
         };
         if was_cold {
-            self.cold.made.borrow_mut().push(n_elements);
+            self.known.cold.made.borrow_mut().push(n_elements);
         }
         was_cold
     }
@@ -172,7 +172,7 @@ impl Draft<'_> {
         if let ColdPasses::Remembered(_) = self.context.cold_passes {
             let names = self.names_of(COLD_PASS);
             let beginning = names.name(ElementIndex::new(self.original_element(model_call)));
-            self.cold.place = names.root().zip(beginning).map(|(root, beginning)| Place { root, beginning });
+            self.known.cold.place = names.root().zip(beginning).map(|(root, beginning)| Place { root, beginning });
         }
     }
 }

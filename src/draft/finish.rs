@@ -11,8 +11,8 @@ use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Inserted, Insertion};
 use crate::conversation::{ElementIndex, UnitIndex};
 use crate::dialect::BytesAt;
-use crate::payload::{Lifetime, Payload, PayloadName};
-use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, Report, Sizes};
+use crate::payload::{Lifetime, OffloadedPayload, Payload, PayloadName};
+use crate::plan::{Action, Basis, Layout, Plan, Report, Sizes};
 use crate::span::{Span, Splice, apart, joined, splice};
 use crate::summary::UsedSummary;
 
@@ -69,7 +69,7 @@ impl Draft<'_> {
             let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
-        let asks::Asks { list: asks, used: answers, .. } = self.asks.take();
+        let asks::Asks { list: asks, used: answers, .. } = self.known.asks.take();
         let basis = Basis {
             answers,
             window,
@@ -78,8 +78,8 @@ impl Draft<'_> {
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),
-            cold_passes: self.cold.made.take(),
-            cold_pass_place: self.cold.place,
+            cold_passes: self.known.cold.made.take(),
+            cold_pass_place: self.known.cold.place,
             ..noted
         };
         let is_chained = self.conversation.traits.history_elsewhere;
@@ -319,7 +319,7 @@ fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<
     let (mut kept_before, mut dropped_to, mut inserted) = (None, None, Vec::new());
     for &(element, in_place) in elements {
         if in_place {
-            fill_gap(&mut splices, first, kept_before, dropped_to.take(), Some(element), &inserted);
+            splices.extend(gap(first, kept_before, dropped_to.take(), Some(element), &inserted));
             inserted.clear();
             kept_before = Some(element);
         } else {
@@ -329,34 +329,27 @@ fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<
             inserted.push(&*item.bytes);
         }
     }
-    fill_gap(&mut splices, first, kept_before, dropped_to, None, &inserted);
+    splices.extend(gap(first, kept_before, dropped_to, None, &inserted));
     splices
 }
 
 /// Replaces what lies between two kept elements, or a kept element and the edge of the array, which begins at `first`:
-/// `dropped_to` is the last element that is dropped there, `inserted` what is put there.
-fn fill_gap(
-    splices: &mut Vec<Splice>,
-    first: usize,
-    before: Option<Span>,
-    dropped_to: Option<Span>,
-    behind: Option<Span>,
-    inserted: &[&[u8]],
-) {
-    if dropped_to.is_none() && inserted.is_empty() {
-        return;
+/// `dropped` is the last element that is dropped there, `put` what is put there.
+fn gap(first: usize, before: Option<Span>, dropped: Option<Span>, next: Option<Span>, put: &[&[u8]]) -> Option<Splice> {
+    if dropped.is_none() && put.is_empty() {
+        return None;
     }
     let start = before.map_or(first, |before| before.end);
-    let end = match (before, behind) {
-        (None, Some(behind)) => behind.start,
-        _ => dropped_to.map_or(start, |dropped| dropped.end),
+    let end = match (before, next) {
+        (None, Some(next)) => next.start,
+        _ => dropped.map_or(start, |dropped| dropped.end),
     };
-    let mut with = inserted.join(&b","[..]);
-    match (before, behind) {
-        _ if inserted.is_empty() => {}
+    let mut with = put.join(&b","[..]);
+    match (before, next) {
+        _ if put.is_empty() => {}
         (Some(_), _) => with.insert(0, b','),
         (None, Some(_)) => with.push(b','),
         (None, None) => {}
     }
-    splices.push(Splice { span: Span { start, end }, with: with.into() });
+    Some(Splice { span: Span { start, end }, with: with.into() })
 }

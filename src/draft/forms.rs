@@ -117,7 +117,7 @@ impl Draft<'_> {
                 Language::Zh => format!("[已清除：{name}，{len} 字节{why}。{how}"),
             };
             let cut = TextCut { from: 0, to: len, words: words.trim_end().to_owned() + "]" };
-            let mut proposed = ProposedEdit::new(unit, None);
+            let mut proposed = ProposedEdit { unit, ..ProposedEdit::default() };
             self.add(&mut proposed, &source, &cut, true);
             self.apply_to_any(LABEL, Action::Clear { message: unit.get() }, proposed);
         }
@@ -224,9 +224,8 @@ impl Draft<'_> {
     fn drop_item_ids(&mut self, mut loses: impl FnMut(&Unit, Option<Span>) -> bool) {
         for (index, unit) in self.conversation.indexed_units() {
             let id = self.dialect.name_beside_reasoning(self.body, unit.span);
-            if loses(unit, id)
-                && let Some(id) = id
-            {
+            let loses = loses(unit, id);
+            if let Some(id) = id.filter(|_| loses) {
                 self.mend(index, id, Bytes::new());
             }
         }

@@ -206,12 +206,13 @@ impl Draft<'_> {
     pub(super) fn counts(&self) -> &Counts {
         self.known.counts.get_or_init(|| {
             let (gauge, &Self { dialect, body, conversation, .. }) = (self.gauge(), self);
-            let tools = conversation.tools.map_or(0, |tools| dialect.tokens(gauge, Countable::Tools, tools.of(body)));
-            let format =
-                conversation.format.map_or(0, |format| dialect.tokens(gauge, Countable::Format, format.of(body)));
-            let instructions = conversation.instructions.map(|instructions| instructions.of(body));
-            let instructions = instructions.map_or(0, |raw| dialect.tokens(gauge, Countable::Instructions, raw));
-            let base = REQUEST_OVERHEAD + tools + format + instructions;
+            let beside = [
+                (Countable::Tools, conversation.tools),
+                (Countable::Format, conversation.format),
+                (Countable::Instructions, conversation.instructions),
+            ];
+            let tokens = beside.map(|(of, value)| value.map_or(0, |value| dialect.tokens(gauge, of, value.of(body))));
+            let base = REQUEST_OVERHEAD + tokens.iter().sum::<usize>();
             let applied = self.applied();
             let summary = applied.map(|applied| applied.fold.summary());
             let tokens = |(index, unit): (UnitIndex, &Unit)| {

@@ -98,7 +98,7 @@ impl Draft<'_> {
     /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
     /// take away what the model is thinking just now.
     pub fn may_pass(&self, model_call: UnitIndex, tokens: usize) -> bool {
-        if !self.strips_reasoning() || self.sent.strips_now {
+        if !self.strips_reasoning() || self.known.sent.strips_now {
             return true;
         }
         let before = self.conversation.unit_range(&(UnitIndex::default()..model_call));

@@ -44,13 +44,15 @@ pub struct ReplaceOptions {
 }
 
 /// The replacements in one unit that an edit could make, before it decides.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProposedEdit {
     /// The message that it is about.
     pub(crate) unit: UnitIndex,
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
+    /// What has happened since to the file that the result was read from.
+    pub(crate) why: Option<&'static str>,
 }
 
 /// Why an edit cannot be made to a text.
@@ -111,11 +113,6 @@ impl Replacement {
 }
 
 impl ProposedEdit {
-    /// Nothing yet, in a unit that is a result of a call, or has it.
-    pub(super) fn new(unit: UnitIndex, call: Option<BlockIndex>) -> Self {
-        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default() }
-    }
-
     /// The names of what it takes out and stores.
     pub fn stored(&self) -> impl Iterator<Item = PayloadKey> {
         self.replacements.iter().filter_map(|replacement| replacement.stored).map(|name| name.key)
@@ -144,7 +141,7 @@ impl Draft<'_> {
         let texts = self.source_texts(unit, options.media);
         let n_bytes = texts.iter().map(|text| text.name.len).sum();
         let call = self.pairing().answered_block(unit);
-        let mut proposed = ProposedEdit::new(unit, call);
+        let mut proposed = ProposedEdit { unit, call, ..ProposedEdit::default() };
         let mut not_applicable = NotApplicable::Nothing;
         for source in &texts {
             let text = ResultText {
@@ -267,7 +264,7 @@ impl Draft<'_> {
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
         let emptied = Replacement::whole(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes })
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes, why: None })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -304,11 +301,11 @@ impl Draft<'_> {
     /// The same, whether the model has read the message or not.
     pub(super) fn apply_to_any(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let handles: Vec<_> = proposed.stored().collect();
-        let ProposedEdit { unit, call, replacements, bytes } = proposed;
+        let ProposedEdit { unit, call, replacements, bytes, why } = proposed;
         if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        let change = Change { bytes, ..self.about(edit, action, unit, call) };
+        let change = Change { bytes, why, ..self.about(edit, action, unit, call) };
         if !handles.is_empty() && self.context.offload == Offload::Impossible {
             self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;
@@ -343,7 +340,7 @@ impl Draft<'_> {
         let before = self.replacements.range(..=at.end).next_back();
         let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
         let bytes = Sizes { before: at.len(), after: new.len() };
-        let proposed = ProposedEdit { replacements: vec![new], bytes, ..ProposedEdit::new(unit, None) };
+        let proposed = ProposedEdit { unit, replacements: vec![new], bytes, ..ProposedEdit::default() };
         !is_taken && self.apply_to_any(edit, action, proposed)
     }
 

@@ -109,7 +109,7 @@ impl Draft<'_> {
 
     /// Whether earlier model calls have the passes that were made there and no others.
     pub fn repeats_passes(&self) -> bool {
-        self.sent_index_is_used() && self.keeps_bound() && self.sent.thinks && !self.sent.strips_now
+        self.sent_index_is_used() && self.keeps_bound() && self.known.sent.thinks && !self.known.sent.strips_now
     }
 
     /// Whether reasoning is bound to the messages before it.
@@ -119,13 +119,13 @@ impl Draft<'_> {
 
     /// Notes a pass at a model call that has changed something.
     pub fn pass_made(&mut self, fact: SentFact, model_call: UnitIndex) {
-        let is_new = self.is_now(model_call) || self.sent.strips_now;
+        let is_new = self.is_now(model_call) || self.known.sent.strips_now;
         if !self.repeats_passes() || is_new {
             self.prefix_changes(model_call);
         }
         let is_noted = self.keeps_bound() || fact != SentFact::Filtered;
         if self.sent_index_is_used() && is_new && is_noted {
-            self.sent.new.push((model_call, fact));
+            self.known.sent.new.push((model_call, fact));
         }
     }
 
@@ -133,9 +133,9 @@ impl Draft<'_> {
 
     /// Sets what is known of the reasoning in earlier requests, once it is known what becomes of bound reasoning.
     pub(super) fn bind_to_sent(&mut self, strips_now: bool) {
-        self.sent.thinks = self.is_bound() && self.conversation.units.iter().any(|unit| unit.flags.thinks);
-        self.sent.strips_now = strips_now && self.is_bound() && self.sent_index_is_used();
-        if self.sent.strips_now {
+        self.known.sent.thinks = self.is_bound() && self.conversation.units.iter().any(|unit| unit.flags.thinks);
+        self.known.sent.strips_now = strips_now && self.is_bound() && self.sent_index_is_used();
+        if self.known.sent.strips_now {
             self.prefix_changes(self.conversation.next_unit());
         } else if self.repeats_passes() {
             let stripped = self.sent_facts().iter().filter(|found| found.fact == SentFact::Stripped);
@@ -157,15 +157,15 @@ impl Draft<'_> {
         }
         let facts = self.sent_facts().iter().map(|found| (found.n_elements, found.fact)).collect();
         let is_known = self.is_bound() || !self.sent_facts().is_empty();
-        noted.sent = SentFacts { facts, is_known, strips_now: self.sent.strips_now };
+        noted.sent = SentFacts { facts, is_known, strips_now: self.known.sent.strips_now };
         let Sent::Remembered(index) = self.context.sent else { return noted };
         if self.keeps_bound() && self.prefix_changed == self.conversation.next_unit() {
-            self.sent.new.push((self.prefix_changed, SentFact::Stripped));
+            self.known.sent.new.push((self.prefix_changed, SentFact::Stripped));
         }
-        noted.asks_what_was_sent = self.sent.thinks || !self.sent.new.is_empty();
+        noted.asks_what_was_sent = self.known.sent.thinks || !self.known.sent.new.is_empty();
         let looks_up = noted.asks_what_was_sent && self.context.look_up == LookUp::Pending;
         noted.sent_root = if looks_up { self.root_of(SCOPE) } else { None };
-        let passes = self.sent.new.iter().filter_map(|(model_call, fact)| self.fact_names(*model_call, *fact));
+        let passes = self.known.sent.new.iter().filter_map(|(model_call, fact)| self.fact_names(*model_call, *fact));
         noted.sent_passes = self.new_names(index, passes.flatten());
         if !self.is_bound() {
             return noted;
@@ -175,7 +175,7 @@ impl Draft<'_> {
             let names = self.beginning(end).map(|beginning| self.form_names(beginning, form));
             noted.sent_form = self.new_names(index, names.into_iter().flatten());
         }
-        let call = self.bound_call().filter(|_| !self.sent.strips_now);
+        let call = self.bound_call().filter(|_| !self.known.sent.strips_now);
         noted.is_unknown_form = call.is_some_and(|call| {
             let n_elements = self.original_element(call);
             let form = self.form(splices, adds_tool, n_elements);
@@ -211,7 +211,7 @@ impl Draft<'_> {
     }
 
     fn sent_facts(&self) -> &[FoundFact] {
-        self.sent.facts.get_or_init(|| {
+        self.known.sent.facts.get_or_init(|| {
             let facts = match self.context.sent {
                 Sent::Recorded(recorded) => recorded.facts.clone(),
                 Sent::Remembered(index) if self.sent_index_is_used() => self.remembered_facts(index),
@@ -352,6 +352,6 @@ impl Draft<'_> {
     }
 
     fn beginning(&self, n_elements: usize) -> Option<ChainKey> {
-        self.sent.names.get_or_init(|| self.names_of(SCOPE)).name(ElementIndex::new(n_elements))
+        self.known.sent.names.get_or_init(|| self.names_of(SCOPE)).name(ElementIndex::new(n_elements))
     }
 }

@@ -152,7 +152,7 @@ impl ClearToolResults {
         let result = draft.propose_result(row.unit?, options, |text| {
             let is_text = text.media.is_none();
             if is_text && self.shared.own_texts.may_have(text.len, || text.text()) {
-                is_missing = text.n_texts == 1 && self.shared.own_texts.may_be_missing(text.text());
+                is_missing = text.n_texts == 1 && self.shared.own_texts.missing.may_have_made(text.text());
                 return None; // it is quoted, or was edited before us
             }
             let mut words = self.words(text, tool);

@@ -33,11 +33,6 @@ impl OwnTexts {
         }
     }
 
-    /// Whether a text may replace a missing result.
-    pub(super) fn may_be_missing(&self, text: &str) -> bool {
-        text.len() < MAX_TEXT && self.missing.may_have_made(text)
-    }
-
     /// Whether a line may be one of them.
     pub fn may_be_line(&self, line: &str) -> bool {
         self.may_have(line.len(), || line) || self.truncated.may_have_made(&format!("\n{line}\n"))

@@ -184,7 +184,7 @@ impl PatchToolCalls {
         let Some(handler) = handler else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let subject = || Subject::Name(id.text.clone().into_owned());
-        match draft.answer(question, Some(call), id.text.as_bytes(), || text.clone(), subject) {
+        match draft.answer(question, Some(call), id.text.as_bytes(), || (text.clone(), None), subject) {
             Answer::Replace { text: answer } => Some(answer),
             _ => Some(text),
         }

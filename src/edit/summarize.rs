@@ -23,7 +23,7 @@ use std::{ops::Range, sync::Arc};
 
 use self::cut::CutPoints;
 use self::frame::Originals;
-use super::trigger::{Limits, Part};
+use super::trigger::{Limits, Moment, Part};
 use super::{Edit, Language, SharedSettings};
 use crate::conversation::{ElementIndex, UnitIndex};
 use crate::draft::{Draft, Offload, ParsedRequest, Pass, SummaryTiming};
@@ -42,7 +42,7 @@ pub mod frame;
 pub mod instruction;
 mod settings;
 
-/// The part of the trigger from which a summary is made in the background.
+/// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
 const EARLY: Part = Part(4, 5);
 
 /// New messages are not worth a summary if they are less than this part of the conversation: a tenth.
@@ -93,7 +93,8 @@ impl Summarize {
 
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
     fn early(&self, least: usize) -> usize {
-        if self.settings.mode == Mode::Background { EARLY.of(least) } else { least }
+        let may_be_early = self.settings.mode == Mode::Background || self.settings.when == Moment::Turn;
+        if may_be_early { EARLY.of(least) } else { least }
     }
 
     /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
@@ -209,7 +210,8 @@ impl Edit for Summarize {
         let limits = self.settings.trigger.limits(draft);
         // What the model reasons while a summary is made would be bound to what the summary replaces.
         let is_background = self.settings.mode == Mode::Background && !draft.strips_reasoning();
-        let early = is_background.then(|| limits.at(EARLY));
+        let begins_turn = self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation.next_unit());
+        let early = (is_background || begins_turn).then(|| limits.at(EARLY));
         let n_messages = draft.n_messages_at_most();
         if !now && !early.as_ref().unwrap_or(&limits).hold(draft.n_bytes, n_messages) {
             return;
@@ -225,7 +227,7 @@ impl Edit for Summarize {
             return;
         }
         let nearly = early.as_ref().is_some_and(holds);
-        let due = now || holds(&limits);
+        let due = now || holds(&limits) || (begins_turn && nearly);
         if !due && !nearly {
             return;
         }
@@ -281,7 +283,7 @@ impl Scope {
     fn of(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
         #[rustfmt::skip]
         let Settings {
-            trigger: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
+            trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
             input, instruction, max_tokens, preserve_user_messages,
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;

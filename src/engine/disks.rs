@@ -11,8 +11,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::export;
-use crate::payload::Lifetime;
-use crate::plan::OffloadedPayload;
+use crate::payload::{Lifetime, OffloadedPayload};
 use crate::store::{Clock, NamedPayloads, Store, StoreError};
 use crate::tasks::{Tasks, run_blocking};
 use crate::units::Period;

@@ -69,12 +69,8 @@ impl Factors {
         self.stored(beginning).await.or(pinned).unwrap_or(learnt)
     }
 
-    /// Whether a conversation has a factor in the store.
-    pub(super) async fn is_stored(&self, beginning: ChainKey) -> bool {
-        self.stored(beginning).await.is_some()
-    }
-
-    async fn stored(&self, beginning: ChainKey) -> Option<Factor> {
+    /// The factor that a conversation has in the store.
+    pub(super) async fn stored(&self, beginning: ChainKey) -> Option<Factor> {
         read(self.summaries.fact(beginning).await)
     }
 

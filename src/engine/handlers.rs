@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use super::EngineConfig;
 use super::disks::PersistError;
 use super::summaries::{Summaries, stored};
-use crate::handler::{Answer, AnswerIndex, HandlerAsk};
+use crate::handler::{Answer, AnswerIndex, HandlerAsk, LeftOut};
 use crate::held::Held;
 use crate::payload::cache::By;
-use crate::payload::{ChainKey, Place};
+use crate::payload::{ChainKey, PayloadKey, Place};
 
 mod client;
 
@@ -56,15 +56,19 @@ pub(super) struct RequestAnswers {
 #[derive(Serialize)]
 struct PostedAsk<'a> {
     version: u32,
-    id: ChainKey,
     handler: &'a str,
-    edit: &'static str,
-    conversation: Option<ChainKey>,
-    tool: &'a str,
-    arguments: &'a str,
     bytes: usize,
-    max_bytes: usize,
-    text: &'a str,
+    #[serde(flatten)]
+    ask: &'a HandlerAsk,
+    #[serde(flatten)]
+    text: PostedText<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PostedText<'a> {
+    Whole { text: &'a str },
+    Ends { head: &'a str, tail: &'a str, handle: PayloadKey },
 }
 
 /// An answer as it comes.
@@ -195,23 +199,14 @@ impl Answers {
 
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
         // One word, for labels.
-        let outcome = match asked {
-            Ok(Answer::Replace { .. }) => "replace",
-            Ok(Answer::Leave) => "leave",
-            Ok(Answer::Default) => "default",
-            Ok(Answer::Failed) => "failed",
-            Err(error) => error.outcome,
-        };
+        let outcome = asked.as_ref().map_or_else(|error| error.outcome, Into::into);
         let name = &ask.handler;
         let begins = self.state.with(|state| {
             *state.calls.entry((name.clone(), outcome)).or_default() += 1;
-            match asked {
-                Ok(_) => {
-                    state.failing.remove(name);
-                    false
-                }
-                Err(_) => state.failing.insert(name.clone()),
+            if asked.is_ok() {
+                state.failing.remove(name);
             }
+            asked.is_err() && state.failing.insert(name.clone())
         });
         match asked {
             Ok(_) => tracing::debug!(handler = %name, edit = ask.edit, outcome, "a handler has answered"),
@@ -235,18 +230,14 @@ impl AskError {
 
 impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
-        let posted = Self {
-            version: VERSION,
-            id: ask.key,
-            handler: &ask.handler,
-            edit: ask.edit,
-            conversation: ask.conversation,
-            tool: &ask.tool,
-            arguments: &ask.arguments,
-            bytes: ask.text.len(),
-            max_bytes: ask.most_bytes,
-            text: &ask.text,
+        let (bytes, text) = match &ask.left_out {
+            None => (ask.text.len(), PostedText::Whole { text: &ask.text }),
+            Some(LeftOut { at, whole }) => {
+                let (head, tail) = ask.text.split_at(*at);
+                (whole.payload.len(), PostedText::Ends { head, tail, handle: whole.key })
+            }
         };
+        let posted = Self { version: VERSION, handler: &ask.handler, bytes, ask, text };
         serde_json::to_vec(&posted).unwrap_or_default().into()
     }
 }

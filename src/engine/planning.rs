@@ -339,7 +339,7 @@ impl<'a> Planning<'a> {
                 if may_count {
                     Some(policy.plan(dialect, &body, &context).map(Box::new))
                 } else {
-                    policy.plan_uncounted(dialect, &body, &context)
+                    policy.plan_uncounted(dialect, &body, &context).transpose()
                 }
             }));
             let planned = planned.map_err(|_| PlanError::Engine(EngineError::Panic)).transpose()?;

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use http::uri::Authority;
 use http::{HeaderMap, Uri};
+use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -62,6 +64,8 @@ pub struct Summarizer {
     tasks: Tasks,
     events: Events,
     permits: Semaphore,
+    /// The models that have refused a request and taken it in the plain form, by host and name.
+    plain_only: Cache<(Option<Authority>, Option<String>), ()>,
     counts: Held<SummaryCounts>,
     ledger: Ledger,
 }
@@ -89,6 +93,9 @@ pub struct SummaryCounts {
 /// How many summaries are made at a time.
 const MAX_CONCURRENT: usize = 16;
 
+/// How many models that take the plain form alone are remembered.
+const MAX_PLAIN_ONLY: usize = 256;
+
 // === impl Summarizer ===
 
 impl Summarizer {
@@ -106,6 +113,7 @@ impl Summarizer {
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
+            plain_only: Cache::new(MAX_PLAIN_ONLY),
             counts: Held::default(),
             ledger,
         }

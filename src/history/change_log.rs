@@ -88,6 +88,7 @@ mod tests {
             bytes: Sizes::default(),
             tokens: None,
             handles: Vec::new(),
+            why: None,
         };
         let report = |n| Changes::of(&Report { changes: (0..n).map(change).collect(), ..Report::default() });
         let mut log = ChangeLog::default();

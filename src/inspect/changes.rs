@@ -139,6 +139,7 @@ mod tests {
             bytes: Sizes { before: 9, after: 8 },
             tokens: None,
             handles: Vec::new(),
+            why: None,
         };
         let not_done = |why: &SkipReason| SkippedChange {
             edit: "e",

@@ -77,6 +77,7 @@ fn a_summary_stands_behind_what_it_stands_for() {
         bytes: Sizes::default(),
         tokens: None,
         handles: Vec::new(),
+        why: None,
     };
     let report = Report { changes: vec![change], ..Report::default() };
     let found = messages(chat(), &before, &after, &report).unwrap();
@@ -105,6 +106,7 @@ fn a_round_that_is_reopened_stands_behind_the_summary() {
         bytes: Sizes::default(),
         tokens: None,
         handles: Vec::new(),
+        why: None,
     };
     let actions = [
         Action::Summarize { from: 0, to: 1 },
@@ -137,6 +139,7 @@ fn so_many_messages_and_no_more_are_looked_at() {
         bytes: Sizes::default(),
         tokens: None,
         handles: Vec::new(),
+        why: None,
     };
     let report =
         |action: Option<Action>| Report { changes: action.map(change).into_iter().collect(), ..Report::default() };

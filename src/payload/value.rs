@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::PayloadKey;
 use super::media::{self, MediaType};
 use crate::raw;
 
@@ -12,6 +13,17 @@ pub struct Payload {
     /// As many as `bytes` has; fewer if `bytes` is a JSON string, and this its text, or base64 of so many bytes.
     len: usize,
     media: Option<MediaType>,
+}
+
+/// A payload that was taken out and must be stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OffloadedPayload {
+    /// Its name.
+    pub key: PayloadKey,
+    /// The text that was taken out, as recall gives it back.
+    pub payload: Payload,
+    /// Whether an earlier request has likely stored it, as the model has read it.
+    pub likely_stored: bool,
 }
 
 impl Payload {

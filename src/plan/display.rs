@@ -61,7 +61,8 @@ impl fmt::Display for Change {
                 write!(f, ", tokens {tokens}")?;
             }
         }
-        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))
+        self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))?;
+        self.why.map_or(Ok(()), |why| write!(f, ", {why}"))
     }
 }
 

@@ -50,11 +50,6 @@ impl Settings {
         let missing: Vec<_> = forms.iter().filter(|form| !self.forms.contains(form)).copied().collect();
         self.forms.extend(missing);
     }
-
-    pub(super) fn remove_forms(&mut self) {
-        self.forms.clear();
-        self.learnt = LearntForms::default();
-    }
 }
 
 #[cfg(test)]

@@ -40,15 +40,13 @@ impl Policy {
         dialect: &dyn Dialect,
         body: &Bytes,
         context: &PlanContext<'_>,
-    ) -> Option<Result<Box<Plan>, ParseError>> {
-        let whole = match parse(dialect, body, context) {
-            Ok(whole) => whole,
-            Err(error) => return Some(Err(error)),
-        };
-        let window = || context.meter.window(whole.model.as_deref());
+    ) -> Result<Option<Box<Plan>>, ParseError> {
+        let conversation = &parse(dialect, body, context)?;
+        let window = || context.meter.window(conversation.model.as_deref());
         let counts = body.len() >= self.counts_from
             && (context.summarize != SummaryTiming::Triggered || body.len() >= counts_from(&self.edits, window()));
-        (!counts).then(|| self.plan_parsed(dialect, body, &whole, context))
+        let plan = || self.plan_parsed(ParsedRequest { dialect, body, conversation }, context);
+        (!counts).then(plan).transpose()
     }
 
     /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.
@@ -97,7 +95,7 @@ mod tests {
         let body = |text: &str| format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}}]}}"#);
         let body = body(&"x".repeat(n_bytes - body("").len()));
         let context = planner.anonymous(&NoSummaries);
-        let plan = planner.policy.plan_uncounted(dialect::default(), &body.clone().into(), &context);
+        let plan = planner.policy.plan_uncounted(dialect::default(), &body.clone().into(), &context).transpose();
         assert!(plan.as_ref().is_none_or(|plan| *plan == planner.plan(dialect::default(), &body.into()).map(Box::new)));
         assert_eq!(planner.meter.n_tokenised(), 0);
         plan.is_some()

@@ -2,8 +2,8 @@
 
 use smart_default::SmartDefault;
 
-use crate::conversation::Conversation;
-use crate::dialect::{Dialect, ParseError, ParseErrorKind, strings};
+use crate::dialect::{ParseError, ParseErrorKind, strings};
+use crate::draft::ParsedRequest;
 use crate::payload::Fingerprint;
 use crate::payload::cache::{self, Cache};
 use crate::span::Span;
@@ -24,22 +24,13 @@ pub(super) struct VerifiedMessages {
 impl VerifiedMessages {
     /// Checks what a conversation was read from, except for the messages that are known to be valid, and for the `hidden`
     /// stretches, in order, which do not go on. A message may replace one of them.
-    pub(super) fn check(
-        &self,
-        dialect: &dyn Dialect,
-        body: &[u8],
-        conversation: &Conversation<'_>,
-        hidden: impl Iterator<Item = Span>,
-    ) -> Result<(), ParseError> {
+    pub(super) fn check(&self, of: ParsedRequest<'_>, hidden: impl Iterator<Item = Span>) -> Result<(), ParseError> {
+        let ParsedRequest { dialect, body, conversation } = of;
         let (mut new, mut from) = (Vec::new(), 0);
         let mut hidden = hidden.peekable();
         let stretch = |start, end| {
-            let checked = strings::verify(Span { start, end }.of(body));
-            checked.map_err(|at| ParseError {
-                dialect: dialect.name(),
-                offset: start + at,
-                kind: ParseErrorKind::NotJson,
-            })
+            let (dialect, kind) = (dialect.name(), ParseErrorKind::NotJson);
+            strings::verify(Span { start, end }.of(body)).map_err(|at| ParseError { dialect, offset: start + at, kind })
         };
         for message in &conversation.units {
             let span = message.span;
@@ -72,6 +63,8 @@ impl VerifiedMessages {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::dialect;
 
@@ -83,7 +76,8 @@ mod tests {
     fn check(verified: &VerifiedMessages, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked = verified.check(dialect, body, &conversation, std::iter::empty()).map_err(|error| error.offset);
+        let request = ParsedRequest { dialect, body: &Bytes::copy_from_slice(body), conversation: &conversation };
+        let checked = verified.check(request, std::iter::empty()).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), strings::verify(body).is_ok());
         checked
     }
@@ -142,9 +136,8 @@ mod tests {
                 n += 1;
                 n == 1 || !hidden.contains(&(n - 1))
             });
-            VerifiedMessages::default()
-                .check(dialect, whole.as_bytes(), &view, hidden.iter().map(|n| spans[*n]))
-                .is_ok()
+            let request = ParsedRequest { dialect, body: &whole.clone().into(), conversation: &view };
+            VerifiedMessages::default().check(request, hidden.iter().map(|n| spans[*n])).is_ok()
         };
         assert!(check(&[0, 2, 4]));
         for some in [&[0, 2][..], &[0, 4], &[0], &[0, 1, 3]] {

@@ -239,6 +239,7 @@ mod tests {
             bytes: Sizes::default(),
             tokens: None,
             handles: Vec::new(),
+            why: None,
         };
         let text = Bytes::from(vec![b' '; MAX_HELD / 4]);
         let unchanged = EditedBody { report: Some(Report::default()), ..EditedBody::untouched(text.clone()) };

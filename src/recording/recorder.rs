@@ -13,8 +13,7 @@ use super::{Meta, PlanInputs};
 use crate::dialect::AnswerEnd;
 use crate::handler::UsedAnswer;
 use crate::held::budget::{Budget, Lease};
-use crate::payload::{Keys, Payload};
-use crate::plan::OffloadedPayload;
+use crate::payload::{Keys, OffloadedPayload, Payload};
 use crate::platform::files::private_folder;
 use crate::summary::UsedSummary;
 

@@ -136,6 +136,25 @@ async fn an_answer_stands_in_place_of_a_long_result_on_sight_within_its_limit() 
 }
 
 #[tokio::test]
+async fn a_handler_gets_the_two_ends_of_a_long_text_and_can_recall_the_rest() {
+    let (upstream, handler) = (Summarizer::playing([]).await, Handler::playing(|_| Play::Action("leave")).await);
+    let abridge = clearing(&upstream, &handler).with("tools.bash.truncate = false").start().await;
+    let long = lines(20_000, |line| format!("\u{e9}\u{e9}\u{e9}, line {line}"));
+    let after =
+        results(&abridge, &upstream, with_results(&["long", "b", "c", "d"].map(|text| text.replace("long", &long))))
+            .await;
+    assert!(after[0] == long, "it is left as it is");
+    let asked = handler.asked();
+    let asked = asked.iter().find(|asked| asked["bytes"] == json!(long.len())).unwrap();
+    let [head, tail, handle] = ["head", "tail", "handle"].map(|key| asked[key].as_str().unwrap());
+    assert!(long.starts_with(head) && long.ends_with(tail) && asked.get("text").is_none());
+    assert!([head, tail].iter().all(|end| (65_533..=65_536).contains(&end.len())), "{} {}", head.len(), tail.len());
+    let mut client = abridge.connect().await;
+    client.send(request("GET", &format!("/abridge/recall/{handle}"), &[])).await;
+    assert!(client.reply().await.body == long.as_bytes(), "the whole text is stored although it is left");
+}
+
+#[tokio::test]
 async fn a_tool_may_have_another_handler_or_none() {
     let (upstream, handler) = (Summarizer::playing([]).await, Handler::playing(digest).await);
     let other = Handler::playing(|_| Play::Replace("the other".to_owned())).await;

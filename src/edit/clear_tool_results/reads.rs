@@ -1,6 +1,6 @@
 //! Which of the newest file reads still say what is in their files.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::mem;
 
 use crate::{draft::RowIndex, edit::file_use::FileUse};
@@ -14,8 +14,8 @@ pub(super) struct Reads {
     newest: VecDeque<RowIndex>,
     /// The reads whose files nothing has happened to, by file and by the part that was read.
     live: HashMap<String, HashMap<Option<String>, Vec<RowIndex>>>,
-    /// The others.
-    stale: BTreeSet<RowIndex>,
+    /// The others, and what has happened to their files.
+    pub(super) stale: BTreeMap<RowIndex, &'static str>,
     /// Those that would be cleared if they were not kept.
     held: BTreeSet<RowIndex>,
     /// Those that were held, and are not kept any more.
@@ -34,7 +34,7 @@ impl Reads {
             FileUse::Edit(paths) => {
                 for path in paths {
                     let reads = self.live.remove(&path).into_iter().flatten();
-                    reads.for_each(|(_, reads)| self.go_stale(reads));
+                    reads.for_each(|(_, reads)| self.go_stale(reads, "edited since"));
                 }
             }
             FileUse::Read { path, part } => {
@@ -44,7 +44,7 @@ impl Reads {
                     None => parts.drain().flat_map(|(_, reads)| reads).collect(),
                 };
                 parts.insert(part, vec![number]);
-                self.go_stale(before);
+                self.go_stale(before, "read again");
                 self.newest.push_back(number);
                 if self.newest.len() > self.most
                     && let Some(oldest) = self.newest.pop_front()
@@ -57,7 +57,7 @@ impl Reads {
 
     /// Whether a result that would be cleared is kept. It is held until that ends.
     pub(super) fn hold(&mut self, number: RowIndex) -> bool {
-        let is_kept = self.newest.binary_search(&number).is_ok() && !self.stale.contains(&number);
+        let is_kept = self.newest.binary_search(&number).is_ok() && !self.stale.contains_key(&number);
         if is_kept {
             self.held.insert(number);
         }
@@ -69,9 +69,9 @@ impl Reads {
         self.released.extend(mem::take(&mut self.held));
     }
 
-    fn go_stale(&mut self, numbers: Vec<RowIndex>) {
+    fn go_stale(&mut self, numbers: Vec<RowIndex>, why: &'static str) {
         for number in numbers {
-            self.stale.insert(number);
+            self.stale.insert(number, why);
             self.release(number);
         }
     }

@@ -364,11 +364,14 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.n_came_then = self.tally.n_came;
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
-            let Some(clearing) = self.handled(number, clearing) else { continue };
+            let Some(mut clearing) = self.handled(number, clearing) else { continue };
             self.tally.shrink(number, clearing.freed);
             self.rent.iter_mut().for_each(|rent| rent.clear(number, clearing.freed));
             if let Some(row) = self.tally.row(number) {
                 self.regrets.cleared(&self.edit.calls, self.draft, row, &clearing);
+            }
+            if let (Some(reads), Some(result)) = (&self.reads, &mut clearing.result) {
+                result.why = reads.stale.get(&number).copied();
             }
             self.cleared.push((number, clearing));
         }

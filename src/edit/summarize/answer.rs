@@ -223,6 +223,9 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     if lower.lines().any(|line| SIGNS.calls.iter().any(|call| line.trim_start().starts_with(call))) {
         return Some(Fault::ToolCall);
     }
+    if ["<!doctype html", "<html"].iter().any(|page| lower.starts_with(page)) {
+        return Some(Fault::ErrorText);
+    }
     if summary.chars().nth(MAX_ERROR).is_some() {
         return None;
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::PromptMode;
-use crate::edit::trigger::{Condition, Keep, Trigger};
+use crate::edit::trigger::{Condition, Keep, Moment, Trigger};
 use crate::units::Period;
 
 /// `[summarize]` of `proxy.toml`.
@@ -15,6 +15,8 @@ pub struct Settings {
     /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
     #[default(Trigger(vec![Condition::fraction(0.8), Condition { without_window: true, ..Condition::tokens(160_000) }]))]
     pub trigger: Trigger,
+    /// Where a summary is made. With `"turn"`, the beginning of a user's turn needs four fifths of the trigger.
+    pub when: Moment,
     /// The part that is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
     /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything after it if that is no more than
     /// this. What the model has not read always stays, and does not count.

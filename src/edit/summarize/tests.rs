@@ -118,6 +118,20 @@ fn what_others_may_have_made_is_looked_up_before_a_job_is_made() {
 }
 
 #[test]
+fn where_a_users_turn_begins_four_fifths_of_the_trigger_are_enough() {
+    let policy =
+        |when: &str| format!("[summarize]\ntrigger = {{ messages = 10 }}\nkeep = {{ rounds = 0 }}\nwhen = '{when}'");
+    let eight = "u c:1 t:1*400 c:2 t:2*400 a u";
+    let (plan, _) = plan_in(&Map::default(), &format!("s {eight}"), &policy("turn"));
+    assert!(made(&plan).waits, "{plan}");
+    check_cut(&format!("s {eight}"), &policy("any"), 0..0);
+    check_cut(eight, &policy("turn"), 0..0);
+    // Within a turn the trigger has to hold.
+    check_cut("s u c:1 t:1*400 c:2 t:2*400 c:3 t:3*400", &policy("turn"), 0..0);
+    check_cut("s s u c:1 t:1*400 c:2 t:2*400 c:3 t:3*400 c:4 t:4*400", &policy("turn"), 2..9);
+}
+
+#[test]
 fn the_cut_keeps_what_the_settings_say_and_what_was_not_read() {
     let keep = |keep: &str| format!("{SIX}keep = {keep}");
     for (words, keeps, expected) in [

@@ -44,9 +44,10 @@ pub struct HandlerClients(BTreeMap<String, HandlerClient>);
 
 /// The client of one handler.
 #[derive(Clone, Debug)]
-pub(super) struct HandlerClient {
+pub(in crate::engine) struct HandlerClient {
     target: Target,
-    timeout: Duration,
+    /// How long it may take.
+    pub(in crate::engine) timeout: Duration,
     key: Option<HeaderValue>,
     /// Each handler has its own: one that hangs is in no other's way.
     pub(super) places: Arc<Semaphore>,
@@ -93,13 +94,8 @@ impl HandlerClients {
         settings.iter().map(client).collect::<Result<_, _>>().map(Self)
     }
 
-    /// How long a handler may take.
-    pub(in crate::engine) fn timeout(&self, name: &str) -> Option<Duration> {
-        Some(self.get(name)?.timeout)
-    }
-
     /// The client of a handler.
-    pub(super) fn get(&self, name: &str) -> Option<&HandlerClient> {
+    pub(in crate::engine) fn get(&self, name: &str) -> Option<&HandlerClient> {
         self.0.get(name)
     }
 }

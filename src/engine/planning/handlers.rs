@@ -11,16 +11,13 @@ use tokio::time::Instant;
 use super::{MAX_ASKED, Planning, State};
 use crate::engine::disks::PersistError;
 use crate::engine::{EditMode, WaitCause};
-use crate::handler::{Answer, HandlerAsk};
-use crate::payload::ChainKey;
+use crate::handler::{Answer, HandlerAsk, MAX_TEXT};
+use crate::payload::{ChainKey, Lifetime};
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
 /// How many answers of one handler a request gets at a time.
 const MAX_CONCURRENT: usize = 16;
-
-/// A handler counts so many bytes of a conversation.
-const MAX_COUNTED: usize = 256 << 10;
 
 /// The longest count that a handler answers, in bytes.
 const MAX_DIGITS: usize = 20;
@@ -47,6 +44,11 @@ impl Planning<'_> {
 
     async fn answers_to(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
         let is_dry = self.options.mode == EditMode::DryRun;
+        if !is_dry {
+            // So that handlers can recall what is left out.
+            let long = asks.iter().filter_map(|ask| Some(ask.left_out.as_ref()?.whole.clone())).collect();
+            self.engine.summaries.disks.persist(self.config.export_dir(), long, Lifetime::Usual).await?;
+        }
         let (answers, config, began) = (&self.engine.answers, self.config, Instant::now());
         let mut by_handler: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ask in asks {
@@ -54,7 +56,8 @@ impl Planning<'_> {
         }
         // One that hangs takes neither time nor places of another.
         let of_handler = |(handler, asks): (Arc<str>, Vec<HandlerAsk>)| {
-            let left = self.time_left.get(&handler).copied().or(config.handlers.timeout(&handler)).unwrap_or_default();
+            let timeout = config.handlers.get(&handler).map(|client| client.timeout);
+            let left = self.time_left.get(&handler).copied().or(timeout).unwrap_or_default();
             let answer = move |ask: HandlerAsk| async move {
                 let answer = if is_dry {
                     answers.kept(ask.key).await?
@@ -76,10 +79,10 @@ impl Planning<'_> {
     /// conversation has its factor already, or if the handler fails.
     pub(super) async fn counted_by_handler(&self, conversation: ChainKey, model: &str) -> Option<Factor> {
         let handler = self.config.planner.settings.tokens.handler.as_deref()?;
-        let is_new = self.options.mode == EditMode::Apply && !self.engine.factors.is_stored(conversation).await;
+        let is_new = self.options.mode == EditMode::Apply && self.engine.factors.stored(conversation).await.is_none();
         let text = str::from_utf8(&self.body).ok().filter(|_| is_new)?;
-        let text = text.get(..text.floor_char_boundary(MAX_COUNTED))?.to_owned();
-        let deadline = Instant::now() + self.config.handlers.timeout(handler)?;
+        let text = text.get(..text.floor_char_boundary(MAX_TEXT))?.to_owned();
+        let deadline = Instant::now() + self.config.handlers.get(handler)?.timeout;
         let ask = HandlerAsk {
             key: conversation,
             handler: handler.into(),
@@ -88,6 +91,7 @@ impl Planning<'_> {
             tool: String::new(),
             arguments: serde_json::to_string(&BTreeMap::from([("model", model)])).unwrap_or_default(),
             text: text.clone(),
+            left_out: None,
             most_bytes: MAX_DIGITS,
         };
         let Answer::Replace { text: count } = self.engine.answers.ask(self.config, &ask, deadline).await else {

@@ -108,21 +108,16 @@ fn retry_after_refusal(refusal: Refusal) -> Retry {
     }
 }
 
-/// How to retry after an answer with another status than 200.
-fn retry_after_status(
-    status: StatusCode,
-    retry_after: Option<Duration>,
-    text: &[u8],
-    settings: &settings::Retry,
-) -> Retry {
+/// How to retry after an answer with another status than 200, which may ask for a pause.
+fn retry_after_status(status: StatusCode, pause: Option<Duration>, text: &[u8], settings: &settings::Retry) -> Retry {
     let refuses = matches!(status.as_u16(), 400 | 413 | 422);
     let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
     match refuses.then(|| refusal::classify(text)).flatten() {
         Some(refusal) => retry_after_refusal(refusal),
         // Servers before the upstream say in HTML that a body is too large.
         None if status == StatusCode::PAYLOAD_TOO_LARGE && !is_json => Retry::Shorter,
-        None if settings.repeats(status.as_u16(), text) && retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
-            Retry::Same(retry_after)
+        None if settings.repeats(status.as_u16(), text) && pause.is_none_or(|pause| pause <= MAX_RETRY_AFTER) => {
+            Retry::Same(pause)
         }
         None if refuses && refusal::may_be_of_form(text) => Retry::Plain,
         None => Retry::Never,

@@ -155,19 +155,16 @@ impl<'d> EventReader<'d> {
             if self.line.len() > MAX_JSON {
                 return Err(ReadError::TooLong);
             }
-            if piece.ends_with(b"\n") && self.end_line()? {
-                return Ok(true);
+            if piece.ends_with(b"\n") {
+                let line = self.line.split();
+                let text = str::from_utf8(&line).map_err(|_| ReadError::NotText)?.trim_start_matches(BOM);
+                self.event += text;
+                if text.trim_end_matches(['\r', '\n']).is_empty() && self.end_event()? {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
-    }
-
-    fn end_line(&mut self) -> Result<bool, ReadError> {
-        let bytes = self.line.split();
-        let text = str::from_utf8(&bytes).map_err(|_| ReadError::NotText)?.trim_start_matches(BOM);
-        let is_empty = text.trim_end_matches(['\r', '\n']).is_empty();
-        self.event += text;
-        if is_empty { self.end_event() } else { Ok(false) }
     }
 
     /// Reads an event that has ended.

@@ -1,6 +1,7 @@
 //! The task that makes one summary: which models are called, with which input, and how failures are retried.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ struct CountedSummary {
 /// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
 const STEADY: u32 = 15;
 
-/// The first pause between two attempts, and the longest.
+/// The first pause between two attempts, and the longest, without jitter.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How often the input is halved for a model that refuses it as too long.
@@ -191,21 +192,28 @@ impl SummaryTask {
         source: &SummaryInput,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
-        let mut spec = self.spec(candidate, source.clone());
+        let (host, model) = (candidate.target.authority().cloned(), self.model_of(candidate).map(str::to_owned));
+        let (asked, plain_only) = ((host, model), &self.summarizer.plain_only);
+        let mut spec = self.spec(candidate, source.clone(), plain_only.get(&asked).is_some());
+        let mut was_refused = false;
         let (mut number, mut n_repeated, mut n_halved) = (0, 0, 0);
         loop {
             number += 1;
-            if !self.flight.is_wanted() {
-                return Err(abandoned());
-            }
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
-                Ok(written) => return Ok(written),
+                Ok(written) => {
+                    if was_refused {
+                        plain_only.insert(asked, ());
+                    }
+                    return Ok(written);
+                }
                 Err(error) => error,
             };
-            let retry = if Instant::now() < self.deadline() { error.retry } else { Retry::Never };
+            let goes_on = self.flight.is_wanted() && Instant::now() < self.deadline();
+            let retry = if goes_on { error.retry } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
                     tracing::info!(host = candidate.target.host(), model = candidate.model, %error, "the upstream refused a call for a summary, which is made once more as plain text");
+                    was_refused = true;
                     spec.become_plain();
                 }
                 Retry::Shorter if n_halved < MAX_HALVINGS => {
@@ -222,7 +230,7 @@ impl SummaryTask {
                     }
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = self.flight.abandoned() => return Err(abandoned()),
+                        () = self.flight.abandoned() => return Err(error),
                     }
                 }
                 _ => return Err(error),
@@ -242,7 +250,7 @@ impl SummaryTask {
         self.summarizer.counts.with(|counts| counts.calls += 1);
         let (phase, began) = (candidate.phase, Instant::now());
         let written = self.call(candidate, spec, idle_timeout).await;
-        let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
+        let model = self.model_of(candidate).map(str::to_owned);
         let (error, milliseconds) = (written.as_ref().err().map(ToString::to_string), millis(began));
         tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
         self.publish(EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
@@ -272,8 +280,13 @@ impl SummaryTask {
         self.counted(self.job.frame.around(&summary)).await
     }
 
+    /// The name of the model that a call asks.
+    fn model_of<'a>(&'a self, candidate: &Candidate<'a>) -> Option<&'a str> {
+        candidate.model.or(self.job.model.as_deref())
+    }
+
     fn bill(&self, candidate: &Candidate<'_>, answer: &Answer) {
-        let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
+        let model = self.model_of(candidate).unwrap_or_default();
         let of = [&*self.config.policy, self.origin.upstream.name().as_str(), model];
         let (rates, calls) = (&self.config.planner.rates, Figures { summaries: 1, ..Figures::default() });
         self.summarizer.ledger.add_own(rates, of, answer.usage, calls, self.origin.assignment.as_ref());
@@ -308,7 +321,7 @@ impl SummaryTask {
     }
 
     /// The first request to a model.
-    fn spec(&self, candidate: &Candidate<'_>, source: SummaryInput) -> RequestSpec {
+    fn spec(&self, candidate: &Candidate<'_>, source: SummaryInput, plain_only: bool) -> RequestSpec {
         let (summarize, language) = (self.config.summarize(), self.config.planner.settings.language);
         // Another model has nothing of the conversation in its prompt cache, and needs no more of it.
         let is_other = candidate.model.is_some_and(|model| self.job.model.as_deref() != Some(model));
@@ -323,7 +336,7 @@ impl SummaryTask {
         let words = instruction.len() + instruction::words(language).middle_left_out.len();
         let (is_cut, most_tokens) = (false, usize::MAX);
         let mut spec = RequestSpec { input, language, source, is_cut, most_tokens, max_tokens, instruction };
-        if input == PromptMode::Plain {
+        if plain_only || input == PromptMode::Plain {
             spec.become_plain();
         }
         if let Some(window) = window {
@@ -374,9 +387,10 @@ impl SummaryTask {
             tool: String::new(),
             arguments: String::new(),
             text,
+            left_out: None,
             most_bytes,
         };
-        let patience = Instant::now() + self.config.handlers.timeout(handler)?;
+        let patience = Instant::now() + self.config.handlers.get(handler)?.timeout;
         match self.summarizer.answers.ask(&self.config, &ask, patience.min(self.deadline())).await {
             handler::Answer::Replace { text } => Some(text),
             _ => None,
@@ -390,16 +404,29 @@ fn no_request() -> CallError {
     CallError::new("no request can be made of what the client sent", Retry::Never)
 }
 
-fn abandoned() -> CallError {
-    CallError::new(SummaryError::Abandoned.to_string(), Retry::Never)
-}
-
-/// How long to wait before the `n`th retry: twice as long each time.
+/// How long to wait before the `n`th retry: twice as long each time, and up to half of that as jitter.
 fn backoff(n: u32) -> Duration {
     let (first, longest) = BACKOFF;
-    first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest)
+    let pause = first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest);
+    let [dice, ..] = RandomState::new().hash_one(n).to_ne_bytes();
+    pause + pause * u32::from(dice) / 510
 }
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_with_up_to_half_as_jitter() {
+        for (n, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (99, 10)] {
+            let pause = Duration::from_secs(seconds);
+            let pauses: Vec<_> = (0..64).map(|_| backoff(n)).collect();
+            assert!(pauses.iter().all(|one| (pause..=pause * 3 / 2).contains(one)), "{pauses:?}");
+            assert!(pauses.iter().any(|one| *one != pauses[0]), "{pauses:?}");
+        }
+    }
 }

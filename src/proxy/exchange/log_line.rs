@@ -162,7 +162,7 @@ mod tests {
 
     fn change(edit: &'static str, action: Action) -> Change {
         let (bytes, handles) = (Sizes::default(), Vec::new());
-        Change { edit, action, call_id: "secret".to_owned(), tool_name: None, bytes, tokens: None, handles }
+        Change { edit, action, call_id: "secret".to_owned(), tool_name: None, bytes, tokens: None, handles, why: None }
     }
 
     fn line(report: &Report) -> LogLine<'_> {

@@ -76,11 +76,14 @@ async fn a_refused_call_is_made_once_more_as_one_message_with_keys_of_the_client
 }
 
 #[tokio::test]
-async fn the_log_has_the_words_of_an_upstream_that_wants_the_plain_form() {
+async fn an_upstream_that_took_the_plain_form_gets_it_first_from_then_on() {
     let refusal = r#"{"message":"Unexpected role 'user' after role 'tool'"}"#;
-    let (_, abridge, _) = refused("", status(refusal)).await;
+    let (_, abridge, upstream) = refused("", status(refusal)).await;
     abridge.says("refused a call for a summary", 0).await;
     assert!(abridge.stderr().concat().contains("Unexpected role"), "the upstream's own words");
+    ask(&abridge, body("").replace("result 0", "result A")).await;
+    let calls = upstream.summaries();
+    assert_eq!((calls.len(), calls[2].messages().len()), (3, 1));
 }
 
 #[tokio::test]

@@ -22,11 +22,11 @@ fn rounds(calls: &[(&str, Value)]) -> Bytes {
     body_of(&messages)
 }
 
-/// The rounds whose results are cleared.
-fn cleared(calls: &[(&str, Value)], keys: &str) -> Vec<usize> {
+/// The rounds whose results are cleared, each with what has happened to its file.
+fn cleared(calls: &[(&str, Value)], keys: &str) -> Vec<(usize, Option<&'static str>)> {
     let changes = plan(&rounds(calls), &policy(keys)).0.report.changes;
     let clears = changes.into_iter().filter(|change| matches!(change.action, Action::Clear { .. }));
-    let mut cleared: Vec<_> = clears.map(|change| change.call_id.parse().unwrap()).collect();
+    let mut cleared: Vec<_> = clears.map(|change| (change.call_id.parse().unwrap(), change.why)).collect();
     cleared.sort_unstable();
     cleared
 }
@@ -38,13 +38,16 @@ fn of(path: &str) -> Value {
 #[test]
 fn of_the_newest_reads_those_are_kept_whose_files_are_as_they_were_read() {
     let reads = |paths: &[&str]| paths.iter().map(|path| ("read", of(path))).collect::<Vec<_>>();
-    assert_eq!(cleared(&reads(&["a", "b"]), ALWAYS), [0; 0]);
-    assert_eq!(cleared(&reads(&["a", "b", "c"]), ALWAYS), [0]);
+    assert_eq!(cleared(&reads(&["a", "b"]), ALWAYS), []);
+    assert_eq!(cleared(&reads(&["a", "b", "c"]), ALWAYS), [(0, None)]);
     // Other results are cleared as before.
     let mut calls = reads(&["a", "b"]);
     calls.extend([("bash", json!({"command": "cargo test"})), ("grep", of("src"))]);
-    assert_eq!(cleared(&calls, ALWAYS), [2, 3]);
-    assert_eq!(cleared(&calls, &ALWAYS.replace("keep_reads = 2", "keep_reads = 0")), [0, 1, 2, 3]);
+    assert_eq!(cleared(&calls, ALWAYS), [(2, None), (3, None)]);
+    assert_eq!(
+        cleared(&calls, &ALWAYS.replace("keep_reads = 2", "keep_reads = 0")),
+        [(0, None), (1, None), (2, None), (3, None)]
+    );
 }
 
 #[test]
@@ -64,16 +67,20 @@ fn where_the_rest_nearly_fills_the_window_reads_are_cleared_too() {
 }
 
 #[test]
-fn what_was_edited_or_read_again_is_cleared() {
+fn what_was_edited_or_read_again_is_cleared_and_the_report_says_so() {
     let edited = [("read", of("a")), ("read", of("b")), ("edit", of("./a"))];
-    assert_eq!(cleared(&edited, ALWAYS), [0, 2]);
+    assert_eq!(cleared(&edited, ALWAYS), [(0, Some("edited since")), (2, None)]);
     let again = [("read", of("a")), ("read", of("a"))];
-    assert_eq!(cleared(&again, ALWAYS), [0]);
+    let stale = Some("read again");
+    assert_eq!(cleared(&again, ALWAYS), [(0, stale)]);
+    let report = plan(&rounds(&again), &policy(ALWAYS)).0.report;
+    assert!(report.to_string().contains(", read again\n"), "{report}");
+    assert!(serde_json::to_string(&report).unwrap().contains("\"why\":\"read again\""));
     // A part takes the place of the same part alone, the whole file that of all parts.
     let part = |offset: usize| ("read", json!({"path": "a", "offset": offset, "limit": 9}));
-    assert_eq!(cleared(&[part(20), part(40)], ALWAYS), [0; 0]);
-    assert_eq!(cleared(&[part(20), part(20)], ALWAYS), [0]);
-    assert_eq!(cleared(&[part(20), part(40), ("read", of("a"))], ALWAYS), [0, 1]);
+    assert_eq!(cleared(&[part(20), part(40)], ALWAYS), []);
+    assert_eq!(cleared(&[part(20), part(20)], ALWAYS), [(0, stale)]);
+    assert_eq!(cleared(&[part(20), part(40), ("read", of("a"))], ALWAYS), [(0, stale), (1, stale)]);
 }
 
 #[test]
@@ -86,7 +93,8 @@ fn a_read_that_was_cleared_stays_cleared_and_one_that_is_kept_goes_when_its_file
         ("read", of("d")),
         ("read", of("a")),
     ];
-    let fronts: Vec<Vec<usize>> = (1..=calls.len()).map(|n| cleared(&calls[..n], ALWAYS)).collect();
+    let fronts: Vec<Vec<usize>> =
+        (1..=calls.len()).map(|n| cleared(&calls[..n], ALWAYS).into_iter().map(|(n, _)| n).collect()).collect();
     assert_eq!(fronts, [&[][..], &[], &[0], &[0, 1, 3], &[0, 1, 3], &[0, 1, 2, 3]]);
 }
 
@@ -106,5 +114,5 @@ fn tools_of_the_settings_read_and_write_files() {
     let calls = [("load", json!({"uri": "a"})), ("load", json!({"uri": "b"})), ("save", json!({"uri": "a"}))];
     assert_eq!(cleared(&calls, ALWAYS).len(), 3);
     let tools = "\n[tools]\nload = { reads = 'uri' }\nsave = { edits = 'uri' }";
-    assert_eq!(cleared(&calls, &format!("{ALWAYS}{tools}")), [0, 2]);
+    assert_eq!(cleared(&calls, &format!("{ALWAYS}{tools}")), [(0, Some("edited since")), (2, None)]);
 }

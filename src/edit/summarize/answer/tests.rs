@@ -118,6 +118,7 @@ fn what_ended_badly_is_refused_whatever_it_says() {
 
 #[test]
 fn errors_in_disguise_are_refused() {
+    let long_page = format!("<!DOCTYPE html><html><head><title>502</title></head>{}</html>", "x".repeat(5000));
     for text in [
         r#"{"error":{"message":"Rate limit reached","type":"requests"}}"#,
         r#"[{"error": {"code": 400}}]"#,
@@ -134,6 +135,7 @@ fn errors_in_disguise_are_refused() {
         "<think>T</think>Error: maximum context length exceeded",
         "错误：请求超时，请稍后重试",
         "内部服务器错误",
+        &long_page,
     ] {
         check_fault(text, Fault::ErrorText);
     }
