@@ -188,7 +188,7 @@ impl Proxy {
         let reason = match kept {
             Err(error) => error.to_string(),
             Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
-            Ok(_) if keep == 0 => "none are kept; [inspect] keep = 20 keeps the last 20 edited requests".to_owned(),
+            Ok(_) if keep == 0 => "no text is kept; [inspect] keep = 20 keeps the last 20 edited requests".to_owned(),
             Ok(_) if request.inspectable => format!("not written yet, or no longer among the last {keep} edited requests"),
             Ok(_) => "its messages were not kept: it came before [inspect] keep was set, the store is off, or too many bytes were held".to_owned(),
         };
