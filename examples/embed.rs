@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use abridge_proxy::app::{self, Launch};
 use abridge_proxy::config::{Config, Environment, Flags, Sources};
 use abridge_proxy::server::DrainOutcome;
-use abridge_proxy::telemetry::{self, Colour};
+use abridge_proxy::telemetry;
 use anyhow::Context;
 
 fn main() -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ fn start(settings: PathBuf, flags: Flags) -> anyhow::Result<JoinHandle<anyhow::R
     let config = Config::load(&sources)?;
     let environment = Environment::read(&sources.variables, &config)?;
     // A program with a log of its own leaves this out, and gives a handle of its own subscriber.
-    let level = telemetry::init(&config.log, Colour::Off, std::io::stderr)?;
+    let level = telemetry::init(&config.log, false, std::io::stderr)?;
     let launch = Launch { sources, config, environment, record: None, level };
     Ok(thread::spawn(move || app::serve(launch)))
 }

@@ -18,11 +18,10 @@ use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
-use crate::proxy::Experiment;
 use crate::proxy::compress::CompressRules;
 use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
-use crate::proxy::{Destination, Destinations, LiveConfig, WindowDiscovery};
+use crate::proxy::{Destination, Destinations, Experiment, LiveConfig, WindowDiscovery};
 use crate::server::DrainOutcome;
 use crate::server::listen::Listener;
 use crate::tasks::yield_thread;
@@ -38,7 +37,6 @@ mod store;
 
 use running::Running;
 pub use running::serve_beside;
-use startup::StartupOutput;
 
 /// The input of [`serve`].
 #[derive(Debug)]
@@ -95,9 +93,9 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     for address in running.clients.iter().map(Listener::address) {
         startup::announce_listener(&address?, tls);
     }
-    let output = StartupOutput::of(&config);
+    let logged = startup::is_logged(&config);
     // A token of the settings is not printed, and none is written into a log.
-    let is_printed = token_kept.is_some() && matches!(output, StartupOutput::Lines);
+    let is_printed = token_kept.is_some() && !logged;
     let token = environment.operator_token.as_ref().filter(|_| is_printed);
     let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {
@@ -106,8 +104,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let on_clients = || startup::describe_page(running.page_address().as_ref(), tls, token);
     let page = operators.is_empty().then(on_clients);
     running.serve(&config);
-    startup::report_settings(&config, &environment, &running, page, token_kept.as_ref(), output);
-    running.guards.extend(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
+    startup::report_settings(&config, &environment, &running, page, token_kept.as_ref(), logged);
+    running.guards.extend(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, logged));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 

@@ -85,7 +85,7 @@ pub enum Command {
     /// Print the context windows, encodings and token factors that are known for models, and their sources.
     Models(OutputArgs),
     /// Check that a running proxy is alive: exit code 0 if so, else 1.
-    Health(health::Args),
+    Health(client::ProxyArgs),
     /// Print what the edits have saved, by day, model, client or policy.
     Savings(savings::Args),
     /// Print the state of a running proxy: requests, tokens, savings, failures.

@@ -42,7 +42,6 @@ mod check;
 pub mod clients;
 pub mod environment;
 mod error;
-mod near_miss;
 pub mod operator_token;
 pub mod policies;
 mod sources;

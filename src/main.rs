@@ -11,7 +11,7 @@ use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
 use abridge_proxy::platform::{Allocator, process};
 use abridge_proxy::server::DrainOutcome;
-use abridge_proxy::telemetry::{self, Colour};
+use abridge_proxy::telemetry;
 use mimalloc as _; // which `Allocator` calls
 
 /// The allocator of glibc is slower, and that of musl, which static programs are linked with, much slower.
@@ -80,7 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => cli::show::run(&args, &sources, &config?),
         Command::Mcp(args) => cli::mcp::run(&args, &sources, &config?),
         Command::Diff(args) => cli::diff::run(&args, &sources, &config?),
-        Command::Health(args) => Ok(cli::health::run(&args, &sources, &config?)),
+        Command::Health(at) => Ok(cli::health::run(&at, &sources, &config?)),
     }?;
     Ok(exit.into())
 }
@@ -93,7 +93,7 @@ fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
 
 fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, &config)?;
-    let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
+    let colour = io::stderr().is_terminal() && !sources.variables.wants_plain_text()?;
     let level = telemetry::init(&config.log, colour, io::stderr)?;
     for sentence in config.misspelt_variables(&sources.variables) {
         tracing::warn!("{sentence}");

@@ -172,6 +172,16 @@ impl Settings {
         found.or_else(added).unwrap_or(RetrievalMethod::Unavailable)
     }
 
+    /// The longest sentence that says how to get a text back, whatever tools a request offers.
+    pub fn longest_words(&self, language: Language) -> String {
+        let shell = self.shell_tools.first().map_or("", String::as_str);
+        let words = ["mcp__abridge__recall", shell, &self.reader_tool].map(|tool| {
+            let method = self.retrieval_method(&[tool], true);
+            method.words(language, PayloadKey::from_bytes([0; 16]), MediaType::Text)
+        });
+        words.into_iter().max_by_key(String::len).unwrap_or_default()
+    }
+
     fn http(&self) -> Option<RetrievalMethod<'_>> {
         self.public_url.as_deref().map(|url| RetrievalMethod::Http { base: url.trim_end_matches('/') })
     }

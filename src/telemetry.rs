@@ -34,7 +34,7 @@ pub enum Format {
 }
 
 /// How grave an event must be to be logged.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Failures.
@@ -50,21 +50,13 @@ pub enum Level {
     Trace,
 }
 
-/// Whether log lines of text are coloured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Colour {
-    /// Standard error is a terminal, and colour is not switched off.
-    On,
-    /// Standard error is a file or a collector, or colour is switched off.
-    Off,
-}
-
 /// Changes the log level of the running process.
 #[derive(Clone, Debug)]
 pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
-/// Installs the log subscriber of the whole process, which writes to standard error or to a file.
-pub fn init<W>(settings: &Settings, colour: Colour, to: W) -> Result<LevelHandle, TryInitError>
+/// Installs the log subscriber of the whole process, which writes to standard error or to a file. `colour` says whether lines of
+/// text are coloured.
+pub fn init<W>(settings: &Settings, colour: bool, to: W) -> Result<LevelHandle, TryInitError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -81,22 +73,11 @@ impl LevelHandle {
     }
 }
 
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
-        }
-    }
-}
-
 /// Logs abridge's own events from `level` on, and of libraries only warnings: their traces contain frames and headers,
 /// keys among them.
 fn filter(level: Level) -> Targets {
-    let level = LevelFilter::from(level);
+    // Both have the same names.
+    let level = <&str>::from(level).parse().unwrap_or(LevelFilter::INFO);
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target(env!("CARGO_CRATE_NAME"), level)
@@ -106,13 +87,13 @@ fn filter(level: Level) -> Targets {
 
 type Leveled = Layered<reload::Layer<Targets, Registry>, Registry>;
 
-fn lines<W>(format: Format, colour: Colour, to: W) -> Box<dyn Layer<Leveled> + Send + Sync>
+fn lines<W>(format: Format, colour: bool, to: W) -> Box<dyn Layer<Leveled> + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(to).with_target(false);
     match format {
-        Format::Text => lines.with_ansi(colour == Colour::On).fmt_fields(debug_fn(field).delimited(" ")).boxed(),
+        Format::Text => lines.with_ansi(colour).fmt_fields(debug_fn(field).delimited(" ")).boxed(),
         Format::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed(),
     }
 }
@@ -150,7 +131,7 @@ mod tests {
     use super::*;
 
     /// Returns what is logged while `log` runs, as `format` writes it.
-    fn logged(format: Format, colour: Colour, log: impl FnOnce(&LevelHandle)) -> String {
+    fn logged(format: Format, colour: bool, log: impl FnOnce(&LevelHandle)) -> String {
         let bytes = Sink::default();
         let (level, handle) = reload::Layer::new(filter(Level::Info));
         let to = bytes.clone();
@@ -179,7 +160,7 @@ mod tests {
     fn control_characters_in_fields_are_escaped() {
         let evil = "a\nb\r\x1b[31m\u{9b}c";
         for format in [Format::Text, Format::Json] {
-            let text = logged(format, Colour::Off, |_| {
+            let text = logged(format, false, |_| {
                 tracing::info!(model = %evil, raw = evil, debug = ?evil, "asked for {evil}");
             });
             assert!(text.ends_with('\n'), "{text:?}");
@@ -190,7 +171,7 @@ mod tests {
 
     #[test]
     fn text_has_fields_as_key_value_pairs() {
-        let text = logged(Format::Text, Colour::Off, |_| {
+        let text = logged(Format::Text, false, |_| {
             tracing::info!(model = %"gpt", bytes_in = 12, "edited");
             tracing::debug!("not asked for");
         });
@@ -200,7 +181,7 @@ mod tests {
 
     #[test]
     fn json_has_fields_at_the_top_level() {
-        let text = logged(Format::Json, Colour::On, |_| tracing::info!(bytes_in = 12, "edited"));
+        let text = logged(Format::Json, true, |_| tracing::info!(bytes_in = 12, "edited"));
         let event: toml::Table = serde_json::from_str(&text).unwrap();
         assert_eq!((event["level"].as_str(), event["message"].as_str()), (Some("INFO"), Some("edited")));
         assert_eq!(event["bytes_in"].as_integer(), Some(12));
@@ -208,7 +189,7 @@ mod tests {
 
     #[test]
     fn libraries_are_logged_from_warnings_on() {
-        let text = logged(Format::Text, Colour::Off, |level| {
+        let text = logged(Format::Text, false, |level| {
             level.set(Level::Trace);
             tracing::trace!("ours");
             tracing::info!(target: "h2::codec", "a header");
@@ -219,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_level_can_change_while_abridge_runs() {
-        let text = logged(Format::Text, Colour::Off, |level| {
+        let text = logged(Format::Text, false, |level| {
             let log = |n| tracing::debug!(n, "seen");
             log(1);
             level.set(Level::Debug);

@@ -168,11 +168,8 @@ fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
     format!("{}{name}", value / scale)
 }
 
-/// Reads a list of tables or strings, or one of them alone; `expected` says what it should hold where there is neither.
-pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    from: D,
-    expected: &str,
-) -> Result<Vec<T>, D::Error> {
+/// Reads a list of tables or strings, or one of them alone; `wanted` says what it should hold where there is neither.
+pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D, wanted: &str) -> Result<Vec<T>, D::Error> {
     struct OneOrMore<'e, T>(&'e str, PhantomData<T>);
 
     impl<'de, T: Deserialize<'de>> de::Visitor<'de> for OneOrMore<'_, T> {
@@ -195,7 +192,7 @@ pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
         }
     }
 
-    from.deserialize_any(OneOrMore(expected, PhantomData))
+    from.deserialize_any(OneOrMore(wanted, PhantomData))
 }
 
 /// Reads a string; `expected` says what it should hold where there is none.

@@ -9,8 +9,7 @@ use anyhow::Context;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::access::Exposure;
-use crate::admin::access::ListenerRole;
+use crate::admin::access::{Exposure, ListenerRole};
 use crate::body::{Budget, Limits, Pool};
 use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
@@ -54,14 +53,11 @@ const INDEX_PATIENCE: Duration = Duration::from_secs(1);
 const LAST_POST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Running {
-    /// Opens the store, binds the addresses and builds the proxy. Connections wait until [`Self::serve`].
-    pub(super) async fn new(
-        config: &Config,
-        environment: &Environment,
-        record: Option<PathBuf>,
-    ) -> anyhow::Result<Self> {
+    /// Opens the store, binds the addresses and builds the proxy, which records exchanges into a folder, if one is named.
+    /// Connections wait until [`Self::serve`].
+    pub(super) async fn new(config: &Config, environment: &Environment, into: Option<PathBuf>) -> anyhow::Result<Self> {
         let tasks = Tasks::default();
-        let mut recorder = record
+        let mut recorder = into
             .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
             .transpose()?;
         let store::Opened { store, keys, notice } = store::open(config, environment).await?;

@@ -1,4 +1,4 @@
-//! Output at startup: at most seven lines for people; with `[[upstreams]]` one more that names them, and one more for each.
+//! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
 //! The first line, with the address, is the one that scripts wait for.
 
 use std::io::{self, Write};
@@ -9,33 +9,26 @@ use tokio_util::sync::DropGuard;
 use super::Running;
 use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
+use crate::edit::clear_tool_results::AtLeast;
+use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::planner::EditName;
 use crate::proxy::Destinations;
 use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Format, Level};
+use crate::tokens::models;
+use crate::units::grouped;
 use crate::upstream::probe::Probe;
 use crate::upstream::{Upstream, routes};
 
 /// The maximum time for the upstream to answer the probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where startup output goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum StartupOutput {
-    /// Lines on standard error.
-    Lines,
-    /// Log events: the log is JSON for a collector, or its level hides information.
-    Log,
-}
-
-impl StartupOutput {
-    /// The output that fits the log settings.
-    pub(super) fn of(config: &Config) -> Self {
-        let is_quiet = matches!(config.log.level, Level::Error | Level::Warn);
-        if config.log.format == Format::Json || is_quiet { Self::Log } else { Self::Lines }
-    }
+/// Whether startup output is logged, and not written as lines for people: the log is JSON for a collector, or its level hides
+/// information.
+pub(super) fn is_logged(config: &Config) -> bool {
+    config.log.format == Format::Json || matches!(config.log.level, Level::Error | Level::Warn)
 }
 
 /// Prints the address for clients. This is not a log line, so no log level hides it.
@@ -57,7 +50,7 @@ pub(super) fn report_settings(
     running: &Running,
     page: Option<String>,
     token_kept: Option<&io::Result<()>>,
-    output: StartupOutput,
+    logged: bool,
 ) {
     if let Some(Err(error)) = token_kept {
         tracing::warn!(%error, "the operators' token cannot be kept, so it ends with this process, and `abridge status` and `diff` do not know it; set admin.token_env, or make the state folder one that can be written to");
@@ -66,7 +59,7 @@ pub(super) fn report_settings(
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
     let originals = running.proxy.engine.store_notice().unwrap_or_else(|| describe_storage(config, environment));
-    if let StartupOutput::Log = output {
+    if logged {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
         return tracing::info!(upstream = %chat_url(config), upstreams, edits, originals, dry_run = config.dry_run, "serving");
@@ -75,6 +68,7 @@ pub(super) fn report_settings(
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
     lines.push(("edits", describe_edits(config)));
     lines.push(("originals", originals));
+    lines.push(("windows", describe_windows(config)));
     lines.extend(running.address.as_ref().map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text)).collect::<String>());
@@ -82,24 +76,19 @@ pub(super) fn report_settings(
 
 /// Spawns a task for each upstream that probes it and reports the result, if `probe` is on. They stop when the returned guards are
 /// dropped.
-pub(super) fn spawn_probes(
-    config: &Config,
-    destinations: &Destinations,
-    tasks: &Tasks,
-    output: StartupOutput,
-) -> Vec<DropGuard> {
-    let probed = destinations.iter().filter(|_| config.upstream.probe);
-    probed.map(|to| tasks.spawn_guarded(probe(to.upstream.clone(), output))).collect()
+pub(super) fn spawn_probes(config: &Config, upstreams: &Destinations, tasks: &Tasks, logged: bool) -> Vec<DropGuard> {
+    let probed = upstreams.iter().filter(|_| config.upstream.probe);
+    probed.map(|to| tasks.spawn_guarded(probe(to.upstream.clone(), logged))).collect()
 }
 
-async fn probe(upstream: Upstream, output: StartupOutput) {
+async fn probe(upstream: Upstream, logged: bool) {
     let name = upstream.name();
     let Probe { said: seen, fix, .. } = Probe::run(&upstream, PROBE_TIMEOUT).await;
-    match (output, fix) {
-        (StartupOutput::Lines, None) => write_stderr(format_line("reachable", &seen)),
-        (StartupOutput::Lines, Some(fix)) => write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"))),
-        (StartupOutput::Log, None) => tracing::info!(upstream = %name, seen, "the upstream is reachable"),
-        (StartupOutput::Log, Some(fix)) => tracing::warn!(upstream = %name, seen, fix, "the upstream is not well"),
+    match (logged, fix) {
+        (false, None) => write_stderr(format_line("reachable", &seen)),
+        (false, Some(fix)) => write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"))),
+        (true, None) => tracing::info!(upstream = %name, seen, "the upstream is reachable"),
+        (true, Some(fix)) => tracing::warn!(upstream = %name, seen, fix, "the upstream is not well"),
     }
 }
 
@@ -139,24 +128,57 @@ fn page_url(url: &str, token: Option<&Secret>) -> String {
     format!("{url}/abridge/{token}")
 }
 
-/// The edits of the policy, and whom summaries are asked of.
+/// The edits of the policy, when each one acts, and whom summaries are asked of.
 fn describe_edits(config: &Config) -> String {
-    let edits = &config.policy.edits;
-    let filters = config.filter_tool_calls.max_tool_calls.is_some();
-    let acts = |edit: &&EditName| filters || **edit != EditName::FilterToolCalls;
-    let names = edits.iter().filter(acts).map(<&str>::from).collect::<Vec<_>>().join(", ");
-    if names.is_empty() {
-        return "none: every request is forwarded unedited".to_owned();
+    let edits: Vec<_> = config.policy.edits.iter().filter_map(|edit| describe_edit(*edit, config)).collect();
+    match (edits.is_empty(), config.dry_run) {
+        (true, _) => "none: every request is forwarded unedited".to_owned(),
+        (false, true) => format!("none, this is a dry run; it would {}", edits.join("; ")),
+        (false, false) => edits.join("; "),
     }
-    if config.dry_run {
-        return format!("none, this is a dry run; it would {names}");
-    }
-    let whom = match &config.summarize.model {
-        None => "the upstream, with the client's key".to_owned(),
-        Some(own) => format!("{} at {}, with the key of summarize.model", own.model, own.base_url),
+}
+
+/// An edit and when it acts; none if its settings leave it nothing to do.
+fn describe_edit(edit: EditName, config: &Config) -> Option<String> {
+    let when = match edit {
+        EditName::FilterToolCalls => format!(" before the last {}", grouped(config.filter_tool_calls.max_tool_calls?)),
+        EditName::TruncateToolResults => format!(" over {} bytes", grouped(config.truncate_tool_results.max_bytes)),
+        EditName::ClearToolResults => {
+            let settings = &config.clear_tool_results;
+            let sooner = if settings.moment() == Moment::Turn { ", sooner where a user's turn begins" } else { "" };
+            let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
+            format!(" from {}{sooner}{pays}", describe_trigger(&settings.trigger))
+        }
+        EditName::Summarize => {
+            let whom = match &config.summarize.model {
+                None => "the upstream with the client's key".to_owned(),
+                Some(own) => format!("{} at {} with the key of summarize.model", own.model, own.base_url),
+            };
+            format!(" from {}, by calls to {whom}", describe_trigger(&config.summarize.trigger))
+        }
+        EditName::PatchToolCalls | EditName::DeduplicateToolResults | EditName::RequestPromptCache => String::new(),
     };
-    let calls = edits.contains(&EditName::Summarize);
-    if calls { format!("{names}; summarize makes calls to {whom}") } else { names }
+    Some(format!("{}{when}", <&str>::from(edit)))
+}
+
+fn describe_trigger(trigger: &Trigger) -> String {
+    trigger.0.iter().map(describe_condition).collect::<Vec<_>>().join(" or ")
+}
+
+fn describe_condition(condition: &Condition) -> String {
+    let tokens = condition.tokens.map(|n| format!("{} tokens", grouped(n)));
+    let messages = condition.messages.map(|n| format!("{} messages", grouped(n)));
+    let part = condition.fraction.map(|part| format!("{} % of the window", part.of(100)));
+    let all: Vec<_> = [tokens, messages, part].into_iter().flatten().collect();
+    all.join(" and ") + if condition.without_window { " where the window is unknown" } else { "" }
+}
+
+/// The context windows that are known before the first request.
+fn describe_windows(config: &Config) -> String {
+    let known = |model: &models::Settings| Some(format!("{} = {}, ", model.pattern, grouped(model.context_window?)));
+    let known: String = config.models.iter().filter_map(known).collect();
+    let others = if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" };
+    format!("{known}well-known models by name{others}")
 }
 
 /// Where the originals are stored, and for how long.
@@ -197,6 +219,31 @@ fn write_stderr(lines: impl AsRef<[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn describes_a_trigger_with_units_and_joining_words() {
+        let tokens = Condition { messages: Some(8), ..Condition::tokens(160_000) };
+        let trigger = Trigger(vec![tokens, Condition::fraction(0.8)]);
+        assert_eq!(describe_trigger(&trigger), "160,000 tokens and 8 messages or 80 % of the window");
+    }
+
+    #[test]
+    fn by_default_results_are_cleared_sooner_where_a_turn_begins_and_if_that_pays() {
+        let expected = "; clear_tool_results from 80,000 tokens or 50 % of the window, sooner where a user's turn begins, if that pays;";
+        assert!(describe_edits(&Config::default()).contains(expected));
+        let mut fixed = Config::default();
+        fixed.clear_tool_results.when = Some(Moment::Any);
+        assert!(describe_edits(&fixed).contains("; clear_tool_results from 80,000 tokens or 50 % of the window;"));
+    }
+
+    #[test]
+    fn filters_act_if_they_have_a_number_of_calls() {
+        let mut config = Config::default();
+        config.policy.edits = vec![EditName::FilterToolCalls];
+        assert!(describe_edits(&config).starts_with("none"));
+        config.filter_tool_calls.max_tool_calls = Some(1000);
+        assert_eq!(describe_edits(&config), "filter_tool_calls before the last 1,000");
+    }
 
     #[test]
     fn control_characters_in_a_line_are_replaced() {

@@ -41,7 +41,7 @@ pub(super) struct Opened {
 /// Opens the store. Without a usable file abridge still serves, unless the settings require the store or another process
 /// uses the file.
 pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Opened> {
-    let opened = |store, keys| Opened { store: Some(store), keys, notice: None };
+    let opened = |keys, store| Opened { store: Some(store), keys, notice: None };
     if !config.store.enabled {
         return Ok(Opened { store: None, keys: Keys::well_known(), notice: None });
     }
@@ -49,10 +49,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
         StoreEngine::File => {
             let path = config.store.file(environment.state.as_deref()).ok_or(MissingError::StorePath)?;
             match RedbStore::open_or_set_aside(&path, config.store.clone(), Clock::system()) {
-                Ok(store) => {
-                    let keys = Keys::new(store.secret());
-                    Ok(opened(Arc::new(store), keys))
-                }
+                Ok(store) => Ok(opened(Keys::new(store.secret()), Arc::new(store))),
                 Err(error) if config.store.required || matches!(error, OpenError::InUse { .. }) => Err(error.into()),
                 Err(error) => {
                     let why = format!("{:#}", anyhow::Error::new(error));
@@ -69,7 +66,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             }
             let secret = store.secret().context("the store's engine has not given its secret")?;
             let store: Box<dyn Store> = store;
-            Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
+            Ok(opened(Keys::new(secret).replacing(environment.store_secrets.old()), store.into()))
         }
     }
 }
@@ -101,21 +98,16 @@ pub(super) fn save_ledger(proxy: Arc<Proxy>, tasks: &Tasks) -> DropGuard {
 }
 
 /// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
-pub(super) fn maintain(
-    store: Arc<dyn Store>,
-    proxy: Arc<Proxy>,
-    settings: store::Settings,
-    tasks: &Tasks,
-) -> DropGuard {
+pub(super) fn maintain(store: Arc<dyn Store>, proxy: Arc<Proxy>, limits: store::Settings, tasks: &Tasks) -> DropGuard {
     tasks.spawn_guarded(async move {
-        let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
+        let pause = EXPORT_SWEEP_INTERVAL.min(limits.keep_for.0 / 8);
         let mut swept: Option<Instant> = None;
         loop {
             // A failure has been reported by the store, and the next run tries again.
             let _maintained = store.maintain().await;
             if swept.is_none_or(|swept| swept.elapsed() >= pause) {
                 swept = Some(Instant::now());
-                sweep_exports(&proxy, &settings).await;
+                sweep_exports(&proxy, &limits).await;
             }
             sleep(MAINTENANCE_INTERVAL).await;
         }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::runtime;
+use crate::admin::access::Exposure;
 use crate::config::{Config, Secret, Sources, operator_token};
 use crate::dialect;
 use crate::platform::sockets::{self, UnixStream};
@@ -104,7 +105,7 @@ impl ProxyArgs {
             proxy.credential = field(KeyHeader::Authorization, sources.variables.secret(named)?);
         }
         // It is for proxies of this user.
-        if proxy.credential.is_none() && proxy.is_on_this_machine() {
+        if proxy.credential.is_none() && proxy.address.exposure() != Exposure::Network {
             let token = operator_token::read(sources.variables.state_folder().as_deref());
             proxy.credential = field(KeyHeader::Authorization, token.context("the operators' token cannot be read")?);
         }
@@ -147,13 +148,6 @@ impl RunningProxy {
         Ok(Self { address, host, name, tls, credential: None, patience: STEP_TIMEOUT })
     }
 
-    fn is_on_this_machine(&self) -> bool {
-        match &self.address {
-            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Address::Unix(_) => true,
-        }
-    }
-
     /// Sends a GET request and reads the response.
     pub(super) fn get(&self, target: &str) -> Result<Response, ClientError> {
         self.wait(self.send(Request::get(target), b""))
@@ -169,19 +163,13 @@ impl RunningProxy {
         anyhow!("{} answers {}: {}", self.name, answer.status, answer.first_line())
     }
 
-    /// Posts the body of a request, below a prefix of its path, which names this model if paths of its dialect do.
-    pub(super) fn ask(
-        &self,
-        prefix: &str,
-        model: Option<&str>,
-        key: &str,
-        body: &[u8],
-    ) -> Result<Response, ClientError> {
+    /// Posts the body of a request, below this path, which names this model if paths of its dialect do.
+    pub(super) fn ask(&self, base: &str, model: Option<&str>, key: &str, body: &[u8]) -> Result<Response, ClientError> {
         let dialect = dialect::of_body(body);
         let path = model.map_or_else(|| dialect.path().into(), |model| dialect.path_of(model));
         let fields = [(dialect.facts().key_field, key), (CONTENT_TYPE.as_str(), "application/json")];
         let fields = fields.into_iter().chain(dialect.facts().version_field);
-        let request = Request::post(format!("{prefix}{path}"));
+        let request = Request::post(format!("{base}{path}"));
         self.wait(self.send(fields.fold(request, |request, (name, value)| request.header(name, value)), body))
     }
 

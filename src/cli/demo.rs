@@ -18,13 +18,12 @@ use crate::config::{Config, Environment, Sources, Variables};
 use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
 use crate::store::{Clock, RedbStore, Settings, Store};
-use crate::telemetry::Colour;
 use crate::template::fill;
 use crate::upstream::routes::DialectName;
 
 mod player;
 
-use player::{Output, Player};
+use player::Player;
 
 /// Arguments of `demo`.
 #[derive(clap::Args, Clone, Debug)]
@@ -58,7 +57,7 @@ pub fn run(
     sources: &Sources,
     serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Exit>>>,
 ) -> anyhow::Result<Exit> {
-    let output = Output::new(if wants_colour(sources)? { Colour::On } else { Colour::Off });
+    let colour = wants_colour(sources)?;
     let runtime = runtime()?;
     let played = runtime.block_on(async {
         // Before anything is there that a signal would leave behind.
@@ -67,7 +66,7 @@ pub fn run(
         let upstream = Upstream::start(&session.model).await?;
         let folder = TempFolder::new().context("cannot make a temporary folder")?;
         let config = settings(folder.path(), &upstream, &session.model).await?;
-        let player = Player { session, upstream, dialect: args.dialect, keep: args.keep, output };
+        let player = Player { session, upstream, dialect: args.dialect, keep: args.keep, colour };
         let environment = Environment::read(&Variables::default(), &config)?;
         serve(&config, &environment, &mut Demo { player: Some(player), signals }).await?
     });

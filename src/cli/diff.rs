@@ -13,7 +13,7 @@ use crate::payload::PayloadKey;
 
 pub(super) mod render;
 
-use render::{DiffWriter, RenderOptions};
+use render::DiffWriter;
 
 /// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
@@ -57,19 +57,19 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         )));
     }
     let proxy = args.at.proxy(sources, config)?;
-    let options = RenderOptions { colour: wants_colour(sources)?, full: args.full };
+    let out = DiffWriter { colour: wants_colour(sources)?, full: args.full, ..DiffWriter::default() };
     let answer = match proxy.get(&format!("/abridge/requests/{id}")) {
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
             let document = kept.and_then(|document| serde_json::from_slice::<Document<Request>>(&document).ok());
-            return print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)]);
+            return print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(out)]);
         }
         answer => answer?,
     };
     let document: Option<Document<Request>> = serde_json::from_slice(&answer.body).ok();
     let why = match (answer.status, document) {
         (200, Some(document)) => {
-            let printed = print([document.to_text(options)])?;
+            let printed = print([document.to_text(out)])?;
             if document.content.is_some() {
                 return Ok(printed);
             }
@@ -85,8 +85,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
 }
 
 impl Document<Request> {
-    fn to_text(&self, options: RenderOptions) -> String {
-        let mut out = DiffWriter::new(options);
+    fn to_text(&self, mut out: DiffWriter) -> String {
         let Changes { changes, n_changes, left_out } = &self.changes;
         out.write_title(&self.request.to_text());
         match &self.content {

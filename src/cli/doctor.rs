@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -14,7 +14,8 @@ use crate::cli::{Exit, OutputArgs, escape, health, print, runtime};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, MissingError, Sources, operator_token};
 use crate::payload::{Keys, Lifetime, Payload};
-use crate::platform::folder_of;
+use crate::platform::{files, folder_of, since_1970};
+use crate::roots;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 use crate::store::engine::{self, Options};
@@ -57,24 +58,37 @@ enum CheckStatus {
 /// The timeout of each step.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The largest difference of clocks that is not worth a word.
+const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
+
+/// With less free space, in bytes, a busy hour may fill the disk. A full disk is a fault of the store.
+const LOW_SPACE: u64 = 1 << 30;
+
 /// The text that is written as a check. It is swept like any unused payload.
 const PROBE_TEXT: &str = "abridge doctor has looked whether this can be stored";
 
 /// Runs all checks, or only that of the settings if they are invalid. `config` is the result of loading them.
 pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
-    if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
-        let runtime = runtime()?;
-        runtime.block_on(async {
-            check_addresses(&mut findings, &config).await;
-            check_access(&mut findings, &config, &environment);
-            check_store(&mut findings, &config, &environment).await;
-            check_upstreams(&mut findings, &config, &environment).await;
-        });
-        // A name look-up that hangs is not waited for.
-        runtime.shutdown_background();
-        for line in super::status::required_forms(sources, &config) {
-            findings.ok("forms", line);
+    match config.and_then(|config| Ok((Environment::read(&sources.variables, &config)?, config))) {
+        Ok((environment, config)) => {
+            check_settings(&mut findings, sources, &config);
+            let runtime = runtime()?;
+            runtime.block_on(async {
+                check_addresses(&mut findings, &config).await;
+                check_access(&mut findings, &config, &environment);
+                check_store(&mut findings, &config, &environment).await;
+                check_upstreams(&mut findings, &config, &environment).await;
+            });
+            // A name look-up that hangs is not waited for.
+            runtime.shutdown_background();
+            for line in super::status::required_forms(sources, &config) {
+                findings.ok("forms", line);
+            }
+        }
+        Err(error) => {
+            let fix = "set or correct what it names; `abridge explain NAME` says what a setting does and allows";
+            findings.fault("settings", format!("{error:#}"), fix);
         }
     }
     print([args.render(&findings, Findings::to_text)?])?;
@@ -83,14 +97,7 @@ pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>)
 
 // === settings, certificates, addresses ===
 
-fn check_settings(
-    findings: &mut Findings,
-    sources: &Sources,
-    config: anyhow::Result<Config>,
-) -> Option<(Config, Environment)> {
-    let read = config.and_then(|config| Ok((Environment::read(&sources.variables, &config)?, config)));
-    let fix = "set or correct what it names; `abridge explain NAME` says what a setting does and allows";
-    let (environment, config) = read.map_err(|error| findings.fault("settings", format!("{error:#}"), fix)).ok()?;
+fn check_settings(findings: &mut Findings, sources: &Sources, config: &Config) {
     let file = sources.file.as_deref().unwrap_or(Path::new("no file; the defaults"));
     findings.ok("settings", format!("{}, variables and flags are right", file.display()));
     if let Some(tls) = &config.tls {
@@ -102,7 +109,6 @@ fn check_settings(
             }
         }
     }
-    Some((config, environment))
 }
 
 async fn check_addresses(findings: &mut Findings, config: &Config) {
@@ -161,7 +167,7 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
     }
 }
 
-// === the store: it opens and can be written to ===
+// === the store: it opens, can be written to, and has room ===
 
 async fn check_store(findings: &mut Findings, config: &Config, environment: &Environment) {
     if !config.store.enabled {
@@ -180,6 +186,7 @@ async fn check_store(findings: &mut Findings, config: &Config, environment: &Env
     } else {
         check_can_be_created(findings, &path);
     }
+    check_free_space(findings, &path, config.store.max_bytes);
 }
 
 /// Says which files were set aside.
@@ -276,10 +283,23 @@ async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> anyhow::Res
     Ok(())
 }
 
-// === upstreams: connection, certificates and context windows ===
+fn check_free_space(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {
+    let Some(free) = nearest_existing_folder(path).and_then(files::free_space) else { return };
+    let said = format!("{} MiB free for the store, which takes at most {max_bytes}", free >> 20);
+    if free >= LOW_SPACE.min(max_bytes.0) {
+        return findings.ok("disk", said);
+    }
+    findings.warn("disk", said, "make room, set a smaller store.max_bytes, or set store.path to another disk");
+}
+
+// === upstreams: root certificates, connection, clock and context windows ===
 
 async fn check_upstreams(findings: &mut Findings, config: &Config, environment: &Environment) {
-    for Client { settings, name, upstream } in clients::all(config, environment) {
+    let clients = clients::all(config, environment);
+    if clients.iter().any(|client| client.settings.url.uri().scheme_str() == Some("https")) {
+        check_roots(findings);
+    }
+    for Client { settings, name, upstream } in clients {
         let upstream = match upstream {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -298,9 +318,31 @@ async fn check_upstreams(findings: &mut Findings, config: &Config, environment: 
             None => findings.ok("upstream", said),
             Some(fix) => findings.fault("upstream", said, fix),
         }
+        check_clock(findings, probed.date());
         check_windows(findings, config, &upstream, probed).await;
         findings.prefix.clear();
     }
+}
+
+fn check_roots(findings: &mut Findings) {
+    let n = roots::of_system().len();
+    if n > 0 {
+        return findings.ok("roots", format!("{n} root certificates of the system"));
+    }
+    let said = "the system has no root certificates; Mozilla's are taken, as they were when abridge was built";
+    findings.warn("roots", said, "install ca-certificates, or name a file in upstream.ca_file");
+}
+
+fn check_clock(findings: &mut Findings, theirs: Option<SystemTime>) {
+    let Some(theirs) = theirs else { return };
+    let ahead = (UNIX_EPOCH + since_1970()).duration_since(theirs);
+    let (apart, way) = ahead.map_or_else(|error| (error.duration(), "behind"), |ahead| (ahead, "ahead of"));
+    let said = format!("{} s {way} the upstream's", apart.as_secs());
+    if apart <= CLOCK_TOLERANCE {
+        return findings.ok("clock", said);
+    }
+    let said = format!("{said}: certificates may seem invalid, and store.keep_for goes by this clock");
+    findings.warn("clock", said, "set the clock, such as with `timedatectl set-ntp true`");
 }
 
 async fn check_windows(findings: &mut Findings, config: &Config, upstream: &Upstream, probed: Probe) {

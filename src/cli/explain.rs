@@ -68,8 +68,7 @@ fn entries() -> Vec<Entry> {
             list.text.extend([line, "\n"]);
             continue;
         }
-        text.push_str(line);
-        text.push('\n');
+        text.extend([line, "\n"]);
         let code = line.strip_prefix("# ").unwrap_or(line);
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_.".contains(&byte))

@@ -9,16 +9,9 @@ use crate::server::listen::Address;
 
 const PATH: &str = "/abridge/healthz";
 
-/// Arguments of `health`.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(flatten)]
-    at: ProxyArgs,
-}
-
 /// Checks the proxy, and prints the reason to standard error if it is not healthy.
-pub fn run(args: &Args, sources: &Sources, config: &Config) -> Exit {
-    let checked = args.at.proxy_for_callers(sources, config).and_then(|proxy| Ok(proxy.wait(ask(&proxy))?));
+pub fn run(at: &ProxyArgs, sources: &Sources, config: &Config) -> Exit {
+    let checked = at.proxy_for_callers(sources, config).and_then(|proxy| Ok(proxy.wait(ask(&proxy))?));
     checked.map_or_else(|error| refuse(&error), |()| Exit::Ok)
 }
 

@@ -18,7 +18,7 @@ use crate::platform::process::{self, CommandSignals};
 use crate::recall;
 use crate::store::{OpenError, StoreEngine};
 use crate::tasks::run_blocking;
-use crate::telemetry::{self, Colour};
+use crate::telemetry;
 use crate::units::grouped;
 
 mod client;
@@ -75,7 +75,7 @@ pub fn run(
     if let Some(path) = &args.log {
         let file = File::options().append(true).create(true).open(path);
         let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
-        telemetry::init(&config.log, Colour::Off, file)?;
+        telemetry::init(&config.log, false, file)?;
     }
     let runtime = runtime()?;
     let (code, totals) = runtime.block_on(async {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 
-use crate::cli::diff::render::{DiffWriter, RenderOptions};
+use crate::cli::diff::render::DiffWriter;
 use crate::cli::{Exit, print, refuse, wants_colour};
 use crate::config::{Config, MissingError, Sources, Variables, read_text};
 use crate::platform::files::sync;
@@ -41,17 +41,6 @@ pub struct Args {
     url: Option<BaseUrl>,
 }
 
-/// What all clients are set up with.
-struct Setup<'a> {
-    args: &'a Args,
-    variables: &'a Variables,
-    /// The address of abridge.
-    url: String,
-    colour: bool,
-    /// Whether nothing is written.
-    dry_run: bool,
-}
-
 /// The mark of Unicode at the beginning of a file, which is not of its text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -72,26 +61,24 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     if clients.is_empty() {
         print(["no settings of a known client were found\n"])?;
     }
-    let colour = wants_colour(sources)?;
-    let setup = Setup { args, variables, url, colour, dry_run: sources.flags.dry_run };
-    let url = &setup.url;
     let (mut outcomes, mut displaced) = (Vec::new(), Vec::new());
     for client in clients {
         let Some(path) = client.path(variables)? else {
             print([if args.undo {
                 format!("{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n")
             } else {
-                client.by_hand(url)
+                client.by_hand(&url)
             }])?;
             continue;
         };
         let settings = SettingsFile::at(path);
         // The settings before abridge changed them, if it did.
-        let before = settings.original().ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
-        let outcome = setup.change(client, &settings);
+        let before =
+            read(&settings.backup).ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
+        let outcome = change(client, &settings, &url, args, sources);
         let outcome = outcome.unwrap_or_else(|error| refuse(&error.context(client.to_string())));
         if outcome == Exit::Ok {
-            displaced.extend(displaced_of(client, &before, variables, url));
+            displaced.extend(displaced_of(client, &before, variables, &url));
         }
         outcomes.push(outcome);
     }
@@ -101,54 +88,52 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     Ok(if outcomes.contains(&Exit::No) { Exit::No } else { Exit::Ok })
 }
 
-impl Setup<'_> {
-    /// Changes the settings of one client. The exit code says whether they are as they should be.
-    fn change(&self, client: Client, file: &SettingsFile) -> anyhow::Result<Exit> {
-        let Self { args, variables, url, colour, dry_run } = self;
-        let shown = file.path.display();
-        let before = read(&file.path)?.unwrap_or_default();
-        let after = if args.undo {
-            let Some(original) = file.original()? else {
-                return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
-            };
-            let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
-            let url = edit::url_in(&before, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-            let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
-            let backup = file.backup.display();
-            undone.ok_or_else(|| {
-                anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
-            })?
-        } else {
-            client.edit(&file.path, &before, url, variables)?
+/// Changes the settings of one client. The exit code says whether they are as they should be.
+fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
+    let variables = &sources.variables;
+    let shown = file.path.display();
+    let before = read(&file.path)?.unwrap_or_default();
+    let after = if args.undo {
+        let Some(original) = read(&file.backup)? else {
+            return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
         };
-        if after == before && !args.undo {
-            return print([format!("{client}: {shown} already leads to {url}\n")]);
-        }
-        let mut diff = DiffWriter::new(RenderOptions { colour: *colour, full: false });
-        diff.write_message_header(&format!("{client}: {shown}"));
-        // No lines around the change: they may have keys.
-        let edit::ChangedLines { removed, inserted } = edit::changed_lines(&before, &after);
-        if !removed.is_empty() {
-            diff.write_removed(&removed);
-        }
-        if !inserted.is_empty() {
-            diff.write_added(&inserted);
-        }
-        print([diff.text])?;
-        if *dry_run {
-            return print([format!("{client}: not changed, as this is a dry run\n")]);
-        }
-        if !args.yes && !asked()? {
-            print([format!("{client}: not changed; --yes writes it without asking\n")])?;
-            return Ok(Exit::No);
-        }
-        if args.undo {
-            file.restore(&after)?;
-            return print([format!("{client}: taken back\n")]);
-        }
-        file.write(&after)?;
-        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
+        let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
+        let url = edit::url_in(&before, &edit::changed_lines(&original, &template).1).unwrap_or(url);
+        let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
+        let backup = file.backup.display();
+        undone.ok_or_else(|| {
+            anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
+        })?
+    } else {
+        client.edit(&file.path, &before, url, variables)?
+    };
+    if after == before && !args.undo {
+        return print([format!("{client}: {shown} already leads to {url}\n")]);
     }
+    let mut diff = DiffWriter { colour: wants_colour(sources)?, ..DiffWriter::default() };
+    diff.write_message_header(&format!("{client}: {shown}"));
+    // No lines around the change: they may have keys.
+    let (removed, inserted) = edit::changed_lines(&before, &after);
+    if !removed.is_empty() {
+        diff.write_removed(&removed);
+    }
+    if !inserted.is_empty() {
+        diff.write_added(&inserted);
+    }
+    print([diff.text])?;
+    if sources.flags.dry_run {
+        return print([format!("{client}: not changed, as this is a dry run\n")]);
+    }
+    if !args.yes && !asked()? {
+        print([format!("{client}: not changed; --yes writes it without asking\n")])?;
+        return Ok(Exit::No);
+    }
+    if args.undo {
+        file.restore(&after)?;
+        return print([format!("{client}: taken back\n")]);
+    }
+    file.write(&after)?;
+    print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
 }
 
 /// Asks on the terminal; without one the answer is no.
@@ -167,7 +152,7 @@ fn asked() -> io::Result<bool> {
 /// A file with settings, which may not exist yet.
 struct SettingsFile {
     path: PathBuf,
-    /// The original; empty if there was none.
+    /// The original; empty if there was none. It is there if something was written.
     backup: PathBuf,
 }
 
@@ -178,16 +163,11 @@ impl SettingsFile {
         Self { backup: path.with_file_name(backup), path }
     }
 
-    /// The text before [`Self::write`]; none if nothing was written.
-    fn original(&self) -> anyhow::Result<Option<String>> {
-        read(&self.backup)
-    }
-
     /// Writes the text, and keeps the original.
     fn write(&self, text: &str) -> anyhow::Result<()> {
         let backup = self.backup.display();
         ensure!(
-            self.original()?.is_none(),
+            read(&self.backup)?.is_none(),
             "it was set up before, as {backup} shows; take that back with --undo first"
         );
         // A file that cannot be written needs no backup, which would say that it was.

@@ -54,8 +54,6 @@ pub struct Environment {
     pub store_secrets: Secrets,
     /// The folder for a user's state; `None` if no variable says where it is.
     pub state: Option<PathBuf>,
-    /// Whether terminal output is without colour: `NO_COLOR` is set, or `TERM` is `dumb`.
-    pub plain_terminal: bool,
 }
 
 /// A text that is never printed, and that is overwritten when its last clone is dropped. All clones and the headers
@@ -186,7 +184,6 @@ impl Environment {
             operator_token: config.admin.token_env.as_deref().map(|name| admin_token(variables, name)).transpose()?,
             handler_keys: config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?,
             state: variables.state_folder(),
-            plain_terminal: variables.wants_plain_text()?,
             proxies: proxies(variables)?,
             store_url: named(variables, store_url, "store.url_env names it for the URL of the store")?,
             store_secrets: store_secrets(variables, &config.store)?,

@@ -143,10 +143,8 @@ impl Config {
             return Err(written.error_at(&["experiment", "policy"], message));
         }
         for (n, upstream) in self.upstreams.iter().enumerate() {
-            if let Some(policy) = upstream.policy.as_ref().filter(|policy| !self.policies.contains_key(*policy)) {
-                let message = format!("there is no policies.{policy}; allowed: the name of a table in [policies]");
-                return Err(written.error_at(&["upstreams", &n.to_string(), "policy"], message));
-            }
+            let known = upstream.policy.iter().try_for_each(|name| check::known("policies", &self.policies, name));
+            known.map_err(|message| written.error_at(&["upstreams", &n.to_string(), "policy"], message))?;
         }
         Ok(())
     }

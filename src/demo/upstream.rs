@@ -103,14 +103,9 @@ impl Upstream {
     }
 
     fn answer(&self, body: Result<Bytes, String>) -> Response<Full<Bytes>> {
-        let answer = match body {
-            Ok(body) => {
-                self.last.store(Arc::new(body.clone()));
-                self.count(&body)
-            }
-            Err(error) => Err(Refusal::new("incomplete body", error)),
-        };
-        let (status, answer) = match answer {
+        let body = body.inspect(|body| self.last.store(Arc::new(body.clone())));
+        let body = body.map_err(|error| Refusal::new("incomplete body", error));
+        let (status, answer) = match body.and_then(|body| self.count(&body)) {
             Ok(n) => {
                 let usage = json!({"prompt_tokens": n, "input_tokens": n, "completion_tokens": 1, "output_tokens": 1});
                 (StatusCode::OK, json!({"usage": usage}))

@@ -34,7 +34,9 @@ use super::{Edit, Language, SharedSettings};
 use crate::conversation::{BlockKind, UnitIndex};
 use crate::draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache};
 use crate::handler::{Answer, MAX_ANSWER};
+use crate::payload::HANDLE_LEN;
 use crate::plan::{Action, SkipReason};
+use crate::recall;
 
 mod batch;
 
@@ -42,7 +44,8 @@ mod batch;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The length in bytes that a longer result is cut to. The whole result goes to the store. Where the window of
+    /// The length in bytes that a longer result is cut to. The whole result goes to the store. The least value is the
+    /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Where the window of
     /// the model is known, results that come together are cut to a quarter of it. Allowed: 180 or more.
     #[default(50_000)]
     pub max_bytes: usize,
@@ -73,10 +76,21 @@ impl Settings {
         let places = ["tool_name", "left_out", "bytes", "handle", "how"];
         Template::new(self.notice.as_deref().unwrap_or(usual), &places)
     }
-}
 
-/// The least length that results can be cut to, in bytes: that of most notices.
-pub const LEAST_BYTES: usize = 180;
+    /// The length in bytes of the longest notice: results cannot be cut to fewer. No name of a tool has more than 64 bytes, and
+    /// no body more than 2 GiB.
+    pub fn longest_notice(&self, recall: &recall::Settings, language: Language) -> usize {
+        let how = recall.longest_words(language);
+        let [name, number, handle] = [64, "2147483648".len(), HANDLE_LEN].map(|length| "-".repeat(length));
+        let longest = self.template(language).fill(|place| match place {
+            "tool_name" => &name,
+            "left_out" | "bytes" => &number,
+            "handle" => &handle,
+            _ => &how,
+        });
+        longest.len()
+    }
+}
 
 /// Its name, as handlers are told it.
 const NAME: &str = "truncate_tool_results";

@@ -186,10 +186,13 @@ impl Proxy {
             let none = "no conversation has come since abridge was started";
             return with_reason(StatusCode::NOT_FOUND, if name == LAST { none } else { &reason });
         };
-        let reason = kept.err().map_or_else(
-            || format!("messages are kept of the last {keep} edited requests alone, as [inspect] keep says"),
-            |error| error.to_string(),
-        );
+        let reason = match kept {
+            Err(error) => error.to_string(),
+            Ok(_) if request.edits.is_empty() => "the request was not edited".to_owned(),
+            Ok(_) if keep == 0 => "no text is kept; [inspect] keep = 20 keeps the last 20 edited requests".to_owned(),
+            Ok(_) if request.inspectable => format!("not written yet, or no longer among the last {keep} edited requests"),
+            Ok(_) => "its messages were not kept: it came before [inspect] keep was set, the store is off, or too many bytes were held".to_owned(),
+        };
         let changes = history.changes(id).unwrap_or_default();
         json(StatusCode::OK, to_json(&Document { request, changes, content: None, reason: Some(reason) }))
     }

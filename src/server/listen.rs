@@ -34,7 +34,7 @@ pub enum Listener {
     /// A TCP listener.
     Tcp(TcpListener),
     /// A Unix listener, and its file, which is removed when the listener is dropped.
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, PathBuf),
 }
 
 /// An accepted connection.
@@ -45,10 +45,6 @@ pub enum Socket {
     /// A connection on a Unix socket.
     Unix(UnixStream),
 }
-
-/// The file of a Unix socket, removed on drop.
-#[derive(Debug)]
-pub struct SocketFile(PathBuf);
 
 /// Why an address could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -144,7 +140,7 @@ impl Listener {
                 socket.bind(*address)?;
                 Ok(Self::Tcp(socket.listen(BACKLOG)?))
             }
-            Address::Unix(path) => Ok(Self::Unix(sockets::listen(path)?, SocketFile(path.clone()))),
+            Address::Unix(path) => Ok(Self::Unix(sockets::listen(path)?, path.clone())),
         }
     }
 
@@ -152,7 +148,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+            Self::Unix(_, file) => Ok(Address::Unix(file.clone())),
         }
     }
 
@@ -185,9 +181,11 @@ impl Socket {
     }
 }
 
-impl Drop for SocketFile {
+impl Drop for Listener {
     fn drop(&mut self) {
-        // The file may already have been removed.
-        let _ = std::fs::remove_file(&self.0);
+        if let Self::Unix(_, file) = self {
+            // The file may already have been removed.
+            let _ = std::fs::remove_file(file);
+        }
     }
 }

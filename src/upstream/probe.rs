@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
-use http::{Request, Response, StatusCode, Uri};
+use http::header::{ACCEPT, DATE, HeaderMap, HeaderValue, LOCATION};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;
@@ -67,6 +67,11 @@ impl Probe {
     /// Whether the upstream has answered with a list.
     pub fn is_listed(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| answer.status() == StatusCode::OK)
+    }
+
+    /// The time by the upstream's clock, if it has answered with one.
+    pub fn date(&self) -> Option<SystemTime> {
+        httpdate::parse_http_date(self.answer.as_ref()?.headers().get(DATE)?.to_str().ok()?).ok()
     }
 
     /// The context windows of the upstream's models, as far as its answers have them.

@@ -373,19 +373,31 @@ fn what_cannot_hold_in_a_fleet_is_refused() {
 }
 
 #[test]
-fn a_limit_of_results_has_a_least_value() {
-    for key in ["truncate_tool_results.max_bytes", "tools.bash.truncate.max_bytes"] {
-        let with = |n: usize| WorkFolder::with("proxy.toml", format!("{key} = {n}"));
-        assert_eq!(with(180).run(&["check-config"]).code, 0, "{key}");
+fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
+    let en = "\n[2147483648 of 2147483648 bytes left out here.]\n".len();
+    let zh = "\n[此处省略 2147483648 字节，共 2147483648 字节。]\n".len();
+    let way =
+        " Read it with GET http://127.0.0.1:8787/abridge/recall/ (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).";
+    let http = en + way.len() + 26;
+    let file = en + " Read it with read_file from /x/.txt.".len() + 26;
+    let key = "truncate_tool_results.max_bytes";
+    for (settings, key, least) in [
+        ("", "tools.bash.truncate.max_bytes", http),
+        ("recall.via = 'none'\n", key, en),
+        ("recall.via = 'none'\nlanguage = 'zh'\n", key, zh),
+        ("truncate_tool_results.notice = '{tool_name}'\n", key, 64),
+        ("server.listen = '127.0.0.1:0'\n", key, http + 1),
+        ("recall = { via = 'file', export_dir = '/x' }\n", key, file),
+    ] {
+        let with = |n: usize| WorkFolder::with("proxy.toml", format!("{settings}{key} = {n}"));
+        assert_eq!(with(least).run(&["check-config"]).code, 0, "{settings}");
+        let location = format!("proxy.toml:{}:{}: {key}", settings.lines().count() + 1, key.len() + 4);
+        let allowed =
+            format!("{} is out of range; allowed: {least} or more; the length of the longest notice", least - 1);
         for command in ["check-config", "serve"] {
-            let ran = with(179).run(&[command]);
-            assert_eq!(ran.code, 78, "{key}");
-            let location = format!("proxy.toml:1:{}: {key}", key.len() + 4);
-            assert!(
-                ran.err.starts_with(&format!("{location}: 179 is out of range; allowed: 180 or more")),
-                "{}",
-                ran.err
-            );
+            let ran = with(least - 1).run(&[command]);
+            assert_eq!(ran.code, 78, "{settings}");
+            assert!(ran.err.starts_with(&format!("{location}: {allowed}")), "{}", ran.err);
         }
     }
 }

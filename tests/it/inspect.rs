@@ -304,7 +304,12 @@ async fn without_keep_there_are_changes_and_no_content() {
     let ran = run(&abridge, &["diff", &id]);
     assert_eq!(ran.code, 1);
     assert!(ran.text().contains("patch: insert message 2, call call_b of tool list"), "{}", ran.text());
-    assert!(ran.err.contains("[inspect] keep"), "{}", ran.err);
+    assert!(ran.err.contains("[inspect] keep = 20 keeps the last 20 edited requests"), "{}", ran.err);
+
+    assert_eq!(pass(&abridge, &mut upstream, chat(PLAIN)).await, None);
+    let unedited = requests(&abridge, 2).await.requests.pop().unwrap().id;
+    let ran = run(&abridge, &["diff", &unedited]);
+    assert!(ran.err.contains("the request was not edited"), "{}", ran.err);
     abridge.signal("TERM");
     abridge.exit().await;
     assert!(!holds(&path, b"and then?") && !holds(&path, id.as_bytes()));
@@ -333,6 +338,8 @@ async fn the_last_requests_are_kept_until_keep_is_lowered() {
         (reply.head.status(), shown.contains("\"question "))
     };
     assert_eq!(content(&abridge, &ids[0]).await, (200, false), "it is known, but not kept");
+    let gone = run(&abridge, &["diff", &ids[0]]);
+    assert!(gone.err.contains("no longer among the last 2 edited requests"), "{}", gone.err);
     assert_eq!(content(&abridge, &ids[1]).await, (200, true));
     abridge.signal("TERM");
     abridge.exit().await;

@@ -134,10 +134,11 @@ fn clearing() -> impl Strategy<Value = String> {
     )
 }
 
-/// A policy under which results are cut to no less than the longest notice.
+/// A policy that `check-config` takes: results are cut to no less than the longest notice.
 fn settings(policy: &str) -> PlanSettings {
     let mut settings: PlanSettings = toml::from_str(policy).unwrap();
-    settings.truncate_tool_results.max_bytes += 400;
+    settings.truncate_tool_results.max_bytes +=
+        settings.truncate_tool_results.longest_notice(&settings.recall, settings.language);
     settings
 }
 

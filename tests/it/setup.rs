@@ -23,7 +23,7 @@ struct Case {
     after: &'static str,
 }
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     Case {
         client: "codex",
         path: ".codex/config.toml",
@@ -55,6 +55,12 @@ const CASES: [Case; 11] = [
         before: "GOOSE_PROVIDER: openai\nOPENAI_HOST: https://gate # old\nextensions:\n  a: {}",
         after: "GOOSE_PROVIDER: openai\nOPENAI_HOST: http://127.0.0.1:8787 # old\nextensions:\n  a: {}\n\
                 ANTHROPIC_HOST: http://127.0.0.1:8787\n",
+    },
+    Case {
+        client: "continue",
+        path: ".continue/config.yaml",
+        before: "models:\n  - name: A\n    provider: openai\n    model: gpt-5\n",
+        after: "models:\n  - name: A\n    provider: openai\n    apiBase: http://127.0.0.1:8787/v1\n    model: gpt-5\n",
     },
     Case {
         client: "codex",
@@ -192,7 +198,7 @@ fn each_client_is_shown_a_diff_written_once_and_taken_back_to_the_byte() {
 
 #[test]
 fn a_file_that_was_not_there_is_made_and_removed_again() {
-    for Case { client, path, .. } in &CASES {
+    for Case { client, path, .. } in CASES.iter().filter(|case| case.client != "continue") {
         let user = User::new();
         let path = &*path.replace("jsonc", "json");
         let (code, text) = user.setup(&["--yes", client]);
@@ -313,12 +319,13 @@ fn settings_in_an_unknown_form_are_left_and_the_error_says_what_to_do() {
     user.write(".codex/config.toml", "model_provider = 'ollama'\n");
     user.write(".claude/settings.json", "{ broken");
     user.write(".config/goose/config.yaml", "{a: 1}\n");
-    let (code, text) = user.setup(&["--yes", "codex", "claude-code", "goose"]);
+    let (code, text) = user.setup(&["--yes", "codex", "claude-code", "goose", "continue"]);
     assert_eq!(code, Some(1));
     for line in [
         "abridge: codex: its file has nothing that can be changed safely; set openai_base_url, or base_url of the provider, to",
         "abridge: claude-code: its file has nothing that can be changed safely",
         "abridge: goose: its file has nothing that can be changed safely",
+        "abridge: continue: its file has nothing that can be changed safely",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -354,7 +361,6 @@ fn clients_that_are_set_up_by_hand_are_named_with_what_to_do() {
         ".cursor",
         ".vscode/extensions/rooveterinaryinc.roo-cline-3.1.0",
         ".qwen",
-        ".continue",
     ] {
         fs::create_dir_all(user.path(folder)).unwrap();
     }
@@ -364,7 +370,6 @@ fn clients_that_are_set_up_by_hand_are_named_with_what_to_do() {
         ("crush", "\"base_url\": \"http://127.0.0.1:8787/v1\""),
         ("gemini-cli", "GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8787"),
         ("gemini-cli", "--upstream google=https://generativelanguage.googleapis.com"),
-        ("continue", "apiBase of each model"),
         ("zed", "\"api_url\": \"http://127.0.0.1:8787/v1\""),
         ("cursor", "Override OpenAI Base URL"),
         ("roo", "API Provider \"OpenAI Compatible\" with Base URL http://127.0.0.1:8787/v1"),

@@ -10,23 +10,24 @@ fn said(abridge: &Abridge) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_startup_output_has_at_most_seven_lines() {
+async fn the_startup_output_has_at_most_eight_lines() {
     let mut upstream = Upstream::start().await;
     let setup =
         Setup::before(&upstream).probes().with("store.keep_for = \"3d\"").with("admin.listen = \"127.0.0.1:0\"");
+    let setup = setup.with("models = [{ match = \"house-*\", context_window = 16000 }]");
     let abridge = setup.start().await;
     upstream.request().await.json("{\"data\":[]}").await;
     abridge.says("reachable", 0).await;
     let said = said(&abridge);
-    assert_eq!(said.len(), 7, "{said:#?}");
-    assert_eq!(abridge.stderr().len(), 7, "nothing is said twice: {:#?}", abridge.stderr());
+    assert_eq!(said.len(), 8, "{said:#?}");
+    assert_eq!(abridge.stderr().len(), 8, "nothing is said twice: {:#?}", abridge.stderr());
     assert!(!said.concat().contains('\u{1b}'), "no colour where there is no terminal");
     let url = format!("http://{}", abridge.address());
     for (n, line) in [
         (0, format!("abridge: listening on {url}")),
         (2, format!("abridge: upstream: {}/v1/chat/completions", upstream.origin())),
-        (5, format!("abridge: clients: export OPENAI_BASE_URL={url}/v1")),
-        (6, format!("abridge: reachable: GET {}/v1/models answers 200", upstream.origin())),
+        (6, format!("abridge: clients: export OPENAI_BASE_URL={url}/v1")),
+        (7, format!("abridge: reachable: GET {}/v1/models answers 200", upstream.origin())),
     ] {
         assert_eq!(said[n], line);
     }
@@ -34,9 +35,10 @@ async fn the_startup_output_has_at_most_seven_lines() {
         (1, "abridge: operators at http://127.0.0.1:"),
         (
             3,
-            "clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache; summarize makes calls to the upstream, with the client's key",
+            "truncate_tool_results over 50,000 bytes; clear_tool_results from 80,000 tokens or 50 % of the window, sooner where a user's turn begins, if that pays; deduplicate_tool_results; summarize from 80 % of the window or 160,000 tokens where the window is unknown, by calls to the upstream with the client's key; request_prompt_cache",
         ),
         (4, "store.redb for 3d after their last use, 4GiB at most"),
+        (5, "house-* = 16,000, well-known models by name, others as the upstream's /models says"),
     ] {
         assert!(said[n].contains(part), "{}", said[n]);
     }

@@ -227,7 +227,7 @@ async fn the_transcript_of_a_summary_can_be_recalled() {
 #[tokio::test]
 async fn the_startup_output_says_that_summaries_make_calls() {
     let upstream = Summarizer::playing([]).await;
-    setup(&upstream).start().await.says("summarize makes calls to the upstream, with the client's key", 0).await;
+    setup(&upstream).start().await.says("by calls to the upstream with the client's key", 0).await;
     let abridge = setup(&upstream).with("policy.edits = [\"patch_tool_calls\"]").start().await;
     abridge.says("abridge: clients", 0).await;
     ask(&abridge, talk("a", 3)).await;

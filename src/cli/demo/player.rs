@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Stdout, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -18,7 +18,6 @@ use crate::conversation::BlockKind;
 use crate::demo::{Refusal, Session, Upstream};
 use crate::dialect::{self, strings};
 use crate::simulate::sent_request::SentRequest;
-use crate::telemetry::Colour;
 use crate::template::{fill, section};
 use crate::units::grouped;
 use crate::upstream::routes::DialectName;
@@ -31,7 +30,7 @@ pub(super) struct Player {
     pub(super) dialect: DialectName,
     /// The folder that requests are written into, if any.
     pub(super) keep: Option<PathBuf>,
-    pub(super) output: Output,
+    pub(super) colour: bool,
 }
 
 /// The totals of one column.
@@ -72,11 +71,11 @@ const TEXTS: &str = include_str!("texts.txt");
 impl Player {
     /// Plays all turns with abridge at `url`, reads the originals back, and prints the totals. The exit code says whether each
     /// turn was answered through abridge, and each original was read back.
-    pub(super) fn play(mut self, url: &str) -> anyhow::Result<Exit> {
+    pub(super) fn play(self, url: &str) -> anyhow::Result<Exit> {
         let began = Instant::now();
-        self.output.print(Style::Strong, "abridge demo: an agent looks for the fault in a build that fails")?;
-        self.output.print(Style::Plain, text("introduction"))?;
-        self.output.print(Style::Strong, HEADS)?;
+        self.print(Style::Strong, "abridge demo: an agent looks for the fault in a build that fails")?;
+        self.print(Style::Plain, text("introduction"))?;
+        self.print(Style::Strong, HEADS)?;
         let to_abridge = server(url)?;
         let sides = self.play_turns(&to_abridge)?;
         let originals = self.read_back(&to_abridge)?;
@@ -88,14 +87,14 @@ impl Player {
         }
         let seconds = began.elapsed().as_secs_f64();
         let left = "and no process and no file of it is left. Now your own agent:";
-        self.output.print(Style::Plain, &format!("\nThat took {seconds:.1} s, {left}"))?;
+        self.print(Style::Plain, &format!("\nThat took {seconds:.1} s, {left}"))?;
         let commands = if self.dialect == DialectName::Messages { "anthropic" } else { "openai" };
-        self.output.print(Style::Plain, text(commands))?;
+        self.print(Style::Plain, text(commands))?;
         Ok(Exit::Ok)
     }
 
     /// Sends the request of each turn to both sides.
-    fn play_turns(&mut self, to_abridge: &RunningProxy) -> anyhow::Result<[Side; 2]> {
+    fn play_turns(&self, to_abridge: &RunningProxy) -> anyhow::Result<[Side; 2]> {
         let to_upstream = server(&self.upstream.url)?;
         let transcript = self.session.transcript(self.dialect)?;
         let mut sides = [Side::default(), Side::default()];
@@ -104,7 +103,7 @@ impl Player {
             let mut is_recalled = true;
             if let (Some(path), Some(result)) = (turn.recalled_path(), &turn.result) {
                 let n_lines = result.lines().count();
-                self.output.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata."))?;
+                self.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata."))?;
                 is_recalled = to_abridge.get(path)?.body == result.as_bytes();
             }
             let model = Some(&*self.session.model);
@@ -116,20 +115,19 @@ impl Player {
                 fs::write(folder.join(format!("{n:02}-agent.json")), &body)?;
                 fs::write(folder.join(format!("{n:02}-upstream.json")), &sent)?;
             }
-            let edits = abridged.header("x-abridge-edits").unwrap_or_default().to_owned();
             let is_edited = sent != body;
             let [direct_side, abridged_side] = &mut sides;
             let before = direct_side.add(body, &self.upstream)?;
             let after = abridged_side.add(sent, &self.upstream)?;
             let counts = if is_edited { format!(" → {:>5}", grouped(after)) } else { String::new() };
             let cells = [cell(&direct, &grouped(before), ""), cell(&abridged, &grouped(before), &counts)];
-            self.output.row((n, &turn.title, turn.n_bytes()), cells)?;
+            self.row((n, &turn.title, turn.n_bytes()), cells)?;
             let direct = refusal(&direct);
             direct_side.n_ok += usize::from(direct.is_none());
             abridged_side.n_ok += usize::from(refusal(&abridged).is_none() && is_recalled);
-            for (topic, text) in notes(direct, &edits) {
+            for (topic, text) in notes(direct, abridged.header("x-abridge-edits").unwrap_or_default()) {
                 if explained.insert(topic) {
-                    self.output.note(&text)?;
+                    self.note(&text)?;
                 }
             }
         }
@@ -157,22 +155,22 @@ impl Player {
         Ok(originals)
     }
 
-    fn print_totals(&mut self, sides: &[Side; 2], originals: &[Original]) -> anyhow::Result<()> {
-        let (output, n_turns) = (&mut self.output, self.session.turns.len());
+    fn print_totals(&self, sides: &[Side; 2], originals: &[Original]) -> anyhow::Result<()> {
+        let n_turns = self.session.turns.len();
         // Of equal ones, the first.
         if let Some(longest) = originals.iter().rev().max_by_key(|original| original.known.len()) {
             let Original { path, known, given } = longest;
-            output.print(Style::Plain, "")?;
-            output.print(Style::Strong, "one original, read back")?;
-            output.print(Style::Plain, &format!("  GET {RECALL_URL}{path}"))?;
-            output.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(known.as_bytes())))?;
+            self.print(Style::Plain, "")?;
+            self.print(Style::Strong, "one original, read back")?;
+            self.print(Style::Plain, &format!("  GET {RECALL_URL}{path}"))?;
+            self.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(known.as_bytes())))?;
             let verdict = if longest.is_equal() { "equal, byte by byte" } else { "NOT EQUAL" };
-            output.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(given)))?;
+            self.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(given)))?;
         }
-        output.print(Style::Plain, "")?;
-        output.print(Style::Strong, &format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
+        self.print(Style::Plain, "")?;
+        self.print(Style::Strong, &format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
         let [direct, abridge] = sides;
-        let mut both = |name, of: &dyn Fn(&Side) -> String| output.figure(name, &of(direct), &of(abridge));
+        let both = |name, of: &dyn Fn(&Side) -> String| figure(name, &of(direct), &of(abridge));
         both("turns answered", &|side| format!("{} of {n_turns}", side.n_ok))?;
         both("largest request, tokens", &|side| grouped(side.largest))?;
         both("sent upstream in all, tokens", &|side| grouped(side.tokens))?;
@@ -181,9 +179,9 @@ impl Player {
         let distinct: BTreeSet<_> = originals.iter().map(|original| (&original.path, original.given.len())).collect();
         let stored: usize = distinct.iter().map(|(_, length)| length).sum();
         let n_equal = originals.iter().filter(|original| original.is_equal()).count();
-        output.figure("taken out and stored, bytes", "", &grouped(stored))?;
-        output.figure("placeholders in the last request", "", &grouped(originals.len()))?;
-        output.figure("their originals read back, equal", "", &grouped(n_equal))?;
+        figure("taken out and stored, bytes", "", &grouped(stored))?;
+        figure("placeholders in the last request", "", &grouped(originals.len()))?;
+        figure("their originals read back, equal", "", &grouped(n_equal))?;
         Ok(())
     }
 }
@@ -265,13 +263,6 @@ fn length_and_hash(text: &[u8]) -> String {
 
 // === output: 80 columns, plain or in colour ===
 
-/// The writer of the table.
-#[derive(Debug)]
-pub(super) struct Output {
-    out: Stdout,
-    colour: Colour,
-}
-
 /// The style of a piece of text, as terminals number it.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
@@ -293,31 +284,23 @@ const DIRECT_COLUMNS: usize = 27;
 /// The longest line, in characters.
 const LINE_COLUMNS: usize = 80;
 
-impl Output {
-    pub(super) fn new(colour: Colour) -> Self {
-        Self { out: io::stdout(), colour }
-    }
-
+impl Player {
     /// Prints lines in a style.
-    fn print(&mut self, style: Style, text: &str) -> io::Result<()> {
+    fn print(&self, style: Style, text: &str) -> io::Result<()> {
         let text = self.styled(style, text);
-        writeln!(self.out, "{text}")
+        writeln!(io::stdout(), "{text}")
     }
 
     /// Prints a row: the turn, and the two outcomes.
-    fn row(
-        &mut self,
-        (turn, title, bytes): (usize, &str, usize),
-        [direct, abridge]: [(Style, String); 2],
-    ) -> io::Result<()> {
+    fn row(&self, (n, title, bytes): (usize, &str, usize), [direct, abridge]: [(Style, String); 2]) -> io::Result<()> {
         let direct = self.styled(direct.0, &format!("{:<DIRECT_COLUMNS$}", direct.1));
         let abridge = self.styled(abridge.0, &abridge.1);
         let bytes = grouped(bytes);
-        writeln!(self.out, "{turn:>4}  {title:<TITLE_COLUMNS$.TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")
+        writeln!(io::stdout(), "{n:>4}  {title:<TITLE_COLUMNS$.TITLE_COLUMNS$} {bytes:>6}  {direct}  {abridge}")
     }
 
     /// Prints a note about the row before.
-    fn note(&mut self, text: &str) -> io::Result<()> {
+    fn note(&self, text: &str) -> io::Result<()> {
         let mut sign = '↳';
         for line in wrapped(text, LINE_COLUMNS - 8) {
             self.print(Style::Aside, &format!("      {sign} {line}"))?;
@@ -326,18 +309,18 @@ impl Output {
         Ok(())
     }
 
-    /// Prints a figure for each column.
-    fn figure(&mut self, name: &str, direct: &str, abridge: &str) -> io::Result<()> {
-        writeln!(self.out, "  {name:<34}{direct:>16}{abridge:>18}")
-    }
-
     /// The text in a style, if colour is on.
     fn styled(&self, style: Style, text: &str) -> String {
         match style as u8 {
-            code @ 1.. if self.colour == Colour::On => format!("\x1b[{code}m{text}\x1b[0m"),
+            code @ 1.. if self.colour => format!("\x1b[{code}m{text}\x1b[0m"),
             _ => text.to_owned(),
         }
     }
+}
+
+/// Prints a figure for each column.
+fn figure(name: &str, direct: &str, abridge: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "  {name:<34}{direct:>16}{abridge:>18}")
 }
 
 /// The lines of a text, broken between words.

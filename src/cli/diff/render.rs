@@ -2,17 +2,13 @@
 
 use crate::cli::escape;
 
-/// Options of the output.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct RenderOptions {
-    pub(in crate::cli) colour: bool,
-    pub(in crate::cli) full: bool,
-}
-
 /// Collects the output.
+#[derive(Debug, Default)]
 pub(in crate::cli) struct DiffWriter {
     pub(in crate::cli) text: String,
-    options: RenderOptions,
+    pub(in crate::cli) colour: bool,
+    /// Whether long texts are written in full.
+    pub(in crate::cli) full: bool,
 }
 
 /// The mark and the colour of a kind of lines.
@@ -36,10 +32,6 @@ const ADDED: LineKind = ('+', "32");
 const CONTEXT: LineKind = (' ', "");
 
 impl DiffWriter {
-    pub(in crate::cli) fn new(options: RenderOptions) -> Self {
-        Self { text: String::new(), options }
-    }
-
     /// Writes the first line.
     pub(super) fn write_title(&mut self, text: &str) {
         self.write_styled(BOLD, &escape::to_single_line(text, 1000));
@@ -71,7 +63,7 @@ impl DiffWriter {
         let (old, new) = (split_lines(before), split_lines(after));
         let (first, last) = common_ends(&old, &new);
         let (removed, tail) = old.split_at(old.len() - last);
-        let n_context = if self.options.full { usize::MAX } else { CONTEXT_LINES };
+        let n_context = if self.full { usize::MAX } else { CONTEXT_LINES };
         let head = removed.get(first.saturating_sub(n_context)..first).unwrap_or_default();
         self.write_omitted(first - head.len());
         self.write_lines(CONTEXT, head);
@@ -89,7 +81,7 @@ impl DiffWriter {
     }
 
     fn write_lines(&mut self, kind: LineKind, lines: &[&str]) {
-        let most = if self.options.full { lines.len() } else { MAX_LINES.min(lines.len()) };
+        let most = if self.full { lines.len() } else { MAX_LINES.min(lines.len()) };
         let (shown, rest) = lines.split_at(most);
         for line in shown {
             self.write_line(kind, line);
@@ -101,7 +93,7 @@ impl DiffWriter {
     }
 
     fn write_line(&mut self, kind: LineKind, line: &str) {
-        let most = if self.options.full { usize::MAX } else { MAX_LINE_CHARS };
+        let most = if self.full { usize::MAX } else { MAX_LINE_CHARS };
         let left_out = line.char_indices().nth(most).map(|(cut, _)| format!(" … {} bytes", line.len() - cut));
         let shown = escape::to_single_line(line, most) + left_out.as_deref().unwrap_or_default();
         self.write_marked(kind, &shown);
@@ -112,7 +104,7 @@ impl DiffWriter {
     }
 
     fn write_styled(&mut self, colour: &str, line: &str) {
-        if self.options.colour && !colour.is_empty() {
+        if self.colour && !colour.is_empty() {
             self.text.extend(["\x1b[", colour, "m", line, "\x1b[0m"]);
         } else {
             self.text.push_str(line);

@@ -2,7 +2,9 @@
 
 use super::*;
 
-const PLAIN: RenderOptions = RenderOptions { colour: false, full: false };
+fn plain() -> DiffWriter {
+    DiffWriter::default()
+}
 
 fn document(messages: &str) -> Document<Request> {
     let json = format!(
@@ -43,7 +45,7 @@ req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
 1 messages went on as they came
 clear: not done to message 7: not_smaller
 ";
-    assert_eq!(document(messages).to_text(PLAIN), expected);
+    assert_eq!(document(messages).to_text(plain()), expected);
 }
 
 #[test]
@@ -53,33 +55,33 @@ req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
 clear: clear message 4, call c of tool ls, bytes 9 -> 3, stored as 00000000000000000000000000, stored as 11111111111111111111111111
 clear: not done to message 7: not_smaller
 ";
-    assert_eq!(document("null").to_text(PLAIN), expected);
+    assert_eq!(document("null").to_text(plain()), expected);
 }
 
 #[test]
 fn long_texts_are_shortened_unless_full_is_set() {
     let lines: Vec<_> = (0..1000).map(|n| format!("line {n}")).collect();
     let long = lines.join("\n");
-    let mut out = DiffWriter::new(PLAIN);
+    let mut out = plain();
     out.write_removed(&long);
     let shown: Vec<_> = out.text.lines().collect();
     assert_eq!(shown.len(), 13);
     assert_eq!((shown[0], shown[11], shown[12]), ("- line 0", "- line 11", "- … 988 lines, 8804 bytes"));
-    let mut out = DiffWriter::new(RenderOptions { full: true, ..PLAIN });
+    let mut out = DiffWriter { full: true, ..plain() };
     out.write_removed(&long);
     assert_eq!(out.text.lines().count(), 1000);
 
-    let mut out = DiffWriter::new(PLAIN);
+    let mut out = plain();
     out.write_change(&"é".repeat(400), &long);
     assert!(out.text.starts_with(&format!("- {} … 200 bytes\n+ line 0\n", "é".repeat(300))), "{}", out.text);
 }
 
 #[test]
 fn control_characters_in_texts_are_escaped_and_colours_are_added() {
-    let mut out = DiffWriter::new(RenderOptions { colour: true, full: false });
+    let mut out = DiffWriter { colour: true, ..plain() };
     out.write_change("\u{1b}[2J\r\nx", "\u{202e}\nx");
     assert_eq!(out.text, "\u{1b}[31m- \\u{1b}[2J\\r\u{1b}[0m\n\u{1b}[32m+ \\u{202e}\u{1b}[0m\n  x\n");
-    let mut out = DiffWriter::new(PLAIN);
+    let mut out = plain();
     out.write_change("\u{1b}[2J", "\u{9b}2J");
     assert!(!out.text.contains(|c: char| c.is_control() && c != '\n'), "{:?}", out.text);
 }

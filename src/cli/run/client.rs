@@ -96,7 +96,8 @@ impl Client {
 
     fn anthropic_variables(&self, url: &str) -> impl Iterator<Item = (&'static str, String)> {
         let excluded = self.host.excluded.map(|name| (name, String::new()));
-        excluded.into_iter().chain([(self.host.variable, self.anthropic_base(url))])
+        let base = format!("{url}{}", self.anthropic.as_ref().map_or(self.host.path, path_of));
+        excluded.into_iter().chain([(self.host.variable, base)])
     }
 
     /// The arguments that lead the client to abridge at `url`; they precede its own.
@@ -114,10 +115,6 @@ impl Client {
 
     fn openai_base(&self, url: &str) -> String {
         format!("{url}{}", self.openai.as_ref().map_or(self.openai_path, path_of))
-    }
-
-    fn anthropic_base(&self, url: &str) -> String {
-        format!("{url}{}", self.anthropic.as_ref().map_or(self.host.path, path_of))
     }
 
     fn read_codex(&mut self, arguments: &[OsString], variables: &Variables) {
@@ -190,10 +187,8 @@ fn names_upstream(config: &Config) -> bool {
 
 /// Whether they say where requests in the dialect `messages` go.
 fn names_anthropic(config: &Config) -> bool {
-    config
-        .upstreams
-        .iter()
-        .any(|upstream| upstream.name == "anthropic" || upstream.speaks(routes::DialectName::Messages))
+    let is_one = |of: &routes::Settings| of.name == "anthropic" || of.speaks(routes::DialectName::Messages);
+    config.upstreams.iter().any(is_one)
 }
 
 #[cfg(test)]

@@ -60,7 +60,6 @@ impl Client {
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
-            (Self::Continue, _) => home.join(".continue").exists(),
             (Self::Cline, _) => has_extension("saoudrizwan.claude-dev"),
             (Self::Roo, _) => has_extension("rooveterinaryinc.roo-cline"),
             (Self::Crush, _) => set("XDG_CONFIG_HOME", ".config").join("crush").exists(),
@@ -85,6 +84,7 @@ impl Client {
             }
             Self::Aider => home.join(".aider.conf.yml"),
             Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
+            Self::Continue => home.join(".continue/config.yaml"),
             Self::Shell => {
                 let shell = variables.first_set(&["SHELL"])?.map_or("", |(_, shell)| shell);
                 match shell.rsplit('/').next() {
@@ -115,6 +115,7 @@ impl Client {
             Self::Goose => {
                 edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))
             }
+            Self::Continue => edit::continue_models(text, &v1).map(|(text, _)| text),
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
             _ => None,
         };
@@ -199,6 +200,11 @@ pub(super) fn displaced_of(client: Client, text: &str, variables: &Variables, ur
             host(OpenAi, edit::yaml_value(text, "OPENAI_HOST")),
             host(Anthropic, edit::yaml_value(text, "ANTHROPIC_HOST")),
         ],
+        Client::Continue => {
+            let api = |maker: &str| if maker == "anthropic" { Anthropic } else { OpenAi };
+            let models = edit::continue_models(text, url).into_iter().flat_map(|(_, present)| present);
+            models.map(|(maker, url)| versioned(api(&maker), Some(url))).collect()
+        }
         Client::Shell => vec![
             versioned(OpenAi, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
             host(Anthropic, in_profile(&[BASE_URL])),

@@ -23,12 +23,6 @@ struct CodexProvider {
     base_url: Option<Spanned<String>>,
 }
 
-/// The whole lines that a change takes out of a text and puts in.
-pub(super) struct ChangedLines {
-    pub(super) removed: String,
-    pub(super) inserted: String,
-}
-
 /// Represents any URL of abridge.
 pub(super) const ANY_URL: &str = "http://abridge.invalid";
 
@@ -102,6 +96,30 @@ pub(super) fn yaml_value(text: &str, key: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
+/// Sets `apiBase` of each model of Continue whose provider is OpenAI or Anthropic. Also returns the providers and base URLs
+/// that models had. `None` if there is no such model, or a base URL is not on one line with its key.
+pub(super) fn continue_models(text: &str, url: &str) -> Option<(String, Vec<(String, String)>)> {
+    let provider =
+        |line: &String| yaml_value(key_of(line), "provider").filter(|name| matches!(&**name, "openai" | "anthropic"));
+    let mut lines = lines(text);
+    // The keys of all models have one column.
+    let column = column_of(lines.iter().find(|line| provider(line).is_some())?);
+    let is_item = |line: &String| column_of(line) == column && line.trim_start().starts_with('-');
+    let mut present = Vec::new();
+    for model in lines.chunk_by_mut(|_, next| column_of(next) >= column && !is_item(next)) {
+        let mut keys = model.iter().enumerate().filter(|(_, line)| column_of(line) == column);
+        let Some((at, provider)) = keys.find_map(|(at, line)| Some((at, provider(line)?))) else { continue };
+        let is_base = |line: &&mut String| column_of(line) == column && is_key(key_of(line), "apiBase");
+        if let Some(line) = model.iter_mut().find(is_base) {
+            present.push((provider, yaml_value(key_of(line), "apiBase")?));
+            *line = with_value(line, url)?;
+        } else if let Some(line) = model.get_mut(at) {
+            *line = with_line(line, &format!("{}apiBase: {url}", " ".repeat(column)));
+        }
+    }
+    Some((lines.concat(), present))
+}
+
 /// The URL that a shell profile assigns last to the first of the variables that has one.
 pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
     let of_line = |line: &str, name: &str| {
@@ -140,7 +158,7 @@ pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<Strin
     if present == written || present == original {
         return Some(original.to_owned());
     }
-    let ChangedLines { removed, inserted } = changed_lines(original, written);
+    let (removed, inserted) = changed_lines(original, written);
     let (before, rest) = present.split_once(&inserted).filter(|_| !inserted.is_empty())?;
     let begins = before.is_empty() || before.ends_with('\n');
     // The last line of a file may have no end: in a longer line, it was changed.
@@ -148,12 +166,12 @@ pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<Strin
     (begins && ends && !rest.contains(&inserted)).then(|| format!("{before}{removed}{rest}"))
 }
 
-/// The lines from the first to the last one that differ.
-pub(super) fn changed_lines(before: &str, after: &str) -> ChangedLines {
+/// The whole lines that a change takes out of a text, and those that it puts in: from the first to the last one that differ.
+pub(super) fn changed_lines(before: &str, after: &str) -> (String, String) {
     let (old, new) = (lines(before), lines(after));
     let (first, last) = common_ends(&old, &new);
     let changed = |lines: &[String]| lines.get(first..lines.len() - last).unwrap_or_default().concat();
-    ChangedLines { removed: changed(&old), inserted: changed(&new) }
+    (changed(&old), changed(&new))
 }
 
 // === lines ===
@@ -172,6 +190,17 @@ fn with_line(text: &str, line: &str) -> String {
 fn is_key(line: &str, key: &str) -> bool {
     let value = line.strip_prefix(key).and_then(|rest| rest.trim_start().strip_prefix(':'));
     value.is_some_and(|value| value.is_empty() || value.starts_with(char::is_whitespace))
+}
+
+/// A line of YAML from its key on.
+fn key_of(line: &str) -> &str {
+    line.trim_start_matches([' ', '-'])
+}
+
+/// The column of the key of a line; that of a blank line or a comment is after all others.
+fn column_of(line: &str) -> usize {
+    let key = key_of(line);
+    if key.trim().is_empty() || key.starts_with('#') { usize::MAX } else { line.len() - key.len() }
 }
 
 fn unquoted(value: &str) -> &str {

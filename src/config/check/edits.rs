@@ -7,10 +7,10 @@ use crate::config::Config;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
 use crate::edit::summarize::Endpoint;
 use crate::edit::tools::Truncate;
-use crate::edit::trigger::Keep;
-use crate::edit::trigger::Moment;
-use crate::edit::truncate_tool_results::LEAST_BYTES;
+use crate::edit::trigger::{Keep, Moment};
 use crate::engine::handlers::HandlerUrl;
+use crate::recall;
+use crate::server::listen::local_url;
 use crate::tokens::prices::{self, Price};
 use crate::upstream::target::BaseUrl;
 
@@ -37,14 +37,22 @@ impl Checker<'_> {
     }
 
     fn truncation(&self) -> Checked {
+        let Config { truncate_tool_results: truncate, recall, language, server, tls, .. } = self.config;
+        // Where port 0 is set, the system may choose one of five digits.
+        let with_port = |url: String| url.strip_suffix(":0").map_or(url.clone(), |host| format!("{host}:65535"));
+        let address = local_url(&server.listen.0, tls.is_some()).map(with_port);
+        let recall = recall::Settings { public_url: recall.public_url.clone().or(address), ..recall.clone() };
+        let least = truncate.longest_notice(&recall, *language);
         let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
             Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),
             _ => None,
         });
-        let of_edit = (vec!["truncate_tool_results", "max_bytes"], self.config.truncate_tool_results.max_bytes);
+        let of_edit = (vec!["truncate_tool_results", "max_bytes"], truncate.max_bytes);
         of_tools.chain([of_edit]).try_for_each(|(path, max_bytes)| {
-            let message = format_args!("{max_bytes} is out of range; allowed: {LEAST_BYTES} or more");
-            self.ensure(max_bytes >= LEAST_BYTES, &path, message)
+            let message = format_args!(
+                "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
+            );
+            self.ensure_any(max_bytes >= least, &[&path, &["truncate_tool_results", "notice"]], message)
         })
     }
 

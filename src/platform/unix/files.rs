@@ -52,6 +52,12 @@ pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// The bytes that this user may still write to the disk of a folder, if the system says.
+pub fn free_space(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// The folder for a user's state, by the variables that are set; a path that is not absolute is ignored.
 pub fn state_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let folder = |name| variable(name).filter(|path| path.is_absolute());
@@ -108,6 +114,13 @@ mod tests {
         fs::write(&path, "text").unwrap();
         sync(&path).unwrap();
         sync(scratch.path()).unwrap();
+    }
+
+    #[test]
+    fn the_disk_of_a_folder_has_free_space_and_no_folder_has_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert!(free_space(scratch.path()).is_some_and(|free| free > 0));
+        assert_eq!(free_space(&scratch.path().join("none")), None);
     }
 
     #[test]

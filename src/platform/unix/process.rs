@@ -28,26 +28,25 @@ const ENDED_BY_SIGNAL: i32 = 128;
 
 /// The signals that ask a proxy for something: SIGHUP, SIGINT and SIGTERM.
 #[derive(Debug)]
-pub struct ProxySignals(Signals);
+pub struct ProxySignals(Streams);
 
 /// The signals that are passed on to a command.
 #[derive(Debug)]
-pub struct CommandSignals(Signals);
+pub struct CommandSignals(Streams);
 
-#[derive(Debug)]
-struct Signals(Vec<(Signal, unix::Signal)>);
+type Streams = Vec<(Signal, unix::Signal)>;
 
 // === signals ===
 
 impl ProxySignals {
     /// Handles the signals from now on.
     pub fn new() -> io::Result<Self> {
-        Signals::new([Signal::HUP, Signal::INT, Signal::TERM]).map(Self)
+        streams([Signal::HUP, Signal::INT, Signal::TERM]).map(Self)
     }
 
     /// Waits for the next one.
     pub async fn next(&mut self) -> SignalAction {
-        if self.0.next().await == Signal::HUP { SignalAction::Reload } else { SignalAction::Stop }
+        if next(&mut self.0).await == Signal::HUP { SignalAction::Reload } else { SignalAction::Stop }
     }
 }
 
@@ -56,29 +55,27 @@ impl CommandSignals {
     /// the command too.
     pub fn new() -> io::Result<Self> {
         let ignored = ignored_signals();
-        Signals::new(PASSED_ON.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)).map(Self)
+        streams(PASSED_ON.into_iter().filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)).map(Self)
     }
 
     /// Waits for the next one.
     pub async fn next(&mut self) -> Signal {
-        self.0.next().await
+        next(&mut self.0).await
     }
 }
 
-impl Signals {
-    fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
-        let stream = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
-        signals.into_iter().map(stream).collect::<io::Result<_>>().map(Self)
-    }
+fn streams(signals: impl IntoIterator<Item = Signal>) -> io::Result<Streams> {
+    let stream = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+    signals.into_iter().map(stream).collect()
+}
 
-    async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            let received =
-                self.0.iter_mut().find_map(|(signal, stream)| stream.poll_recv(context).is_ready().then_some(*signal));
-            received.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
+async fn next(streams: &mut Streams) -> Signal {
+    poll_fn(|context| {
+        let mut received =
+            streams.iter_mut().filter_map(|(signal, stream)| stream.poll_recv(context).is_ready().then_some(*signal));
+        received.next().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The signals that this process ignores, a bit for each. Known on Linux; elsewhere none counts as ignored.

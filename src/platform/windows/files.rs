@@ -35,6 +35,11 @@ pub fn sync(path: &Path) -> io::Result<()> {
     if path.is_dir() { Ok(()) } else { OpenOptions::new().write(true).open(path)?.sync_all() }
 }
 
+/// The bytes that this user may still write: not known without unsafe code.
+pub fn free_space(_folder: &Path) -> Option<u64> {
+    None
+}
+
 /// The folder for a user's state, by the variables that are set; a path that is not absolute is ignored.
 pub fn state_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     variable("LOCALAPPDATA").filter(|path| path.is_absolute())

@@ -20,13 +20,7 @@ const TOO_MANY: [i32; 2] = [10024, 4];
 
 /// The events that stop a proxy: Ctrl-C, Ctrl-Break, the end of the console, of the session and of the system.
 #[derive(Debug)]
-pub struct ProxySignals {
-    ctrl_c: CtrlC,
-    ctrl_break: CtrlBreak,
-    close: CtrlClose,
-    logoff: CtrlLogoff,
-    shutdown: CtrlShutdown,
-}
+pub struct ProxySignals(CtrlC, CtrlBreak, CtrlClose, CtrlLogoff, CtrlShutdown);
 
 /// Keeps Ctrl-C and Ctrl-Break, which the console sends to the command itself, from ending this process.
 #[derive(Debug)]
@@ -42,23 +36,17 @@ pub enum Signal {}
 impl ProxySignals {
     /// Handles the events from now on.
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            ctrl_c: ctrl_c()?,
-            ctrl_break: ctrl_break()?,
-            close: ctrl_close()?,
-            logoff: ctrl_logoff()?,
-            shutdown: ctrl_shutdown()?,
-        })
+        Ok(Self(ctrl_c()?, ctrl_break()?, ctrl_close()?, ctrl_logoff()?, ctrl_shutdown()?))
     }
 
     /// Waits for the next one. None asks for a reload.
     pub async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.ctrl_c.recv() => {}
-            _ = self.ctrl_break.recv() => {}
-            _ = self.close.recv() => {}
-            _ = self.logoff.recv() => {}
-            _ = self.shutdown.recv() => {}
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+            _ = self.2.recv() => {}
+            _ = self.3.recv() => {}
+            _ = self.4.recv() => {}
         }
         SignalAction::Stop
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Settings with base URLs that are those of a gateway, and the flags with which abridge sends requests there.
-const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
+const GATEWAYS: [(&str, &str, &str, &[&str]); 12] = [
     (
         "codex",
         ".codex/config.toml",
@@ -53,6 +53,12 @@ const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
         ".config/goose/config.yaml",
         "OPENAI_HOST: https://gate/x\nANTHROPIC_HOST: 'https://b'\n",
         &["--upstream https://gate/x/v1", "--upstream anthropic=https://b"],
+    ),
+    (
+        "continue",
+        ".continue/config.yaml",
+        "models:\n  - name: A\n    apiBase: https://a/v1\n    provider: anthropic\n  - provider: openai\n    apiBase: https://o/v1\n",
+        &["--upstream https://o/v1", "--upstream anthropic=https://a/v1"],
     ),
     (
         "shell",

@@ -43,6 +43,26 @@ fn a_yaml_key_is_replaced_or_appended() {
 }
 
 #[test]
+fn each_model_of_continue_with_one_of_the_apis_gets_a_base() {
+    let text = "name: mine\nmodels:\n  - name: A\n    provider: openai\n    model: gpt-5\n    roles:\n      - chat\n  - name: B\n    \
+                apiBase: https://gate/v1\n# c\n\n    provider: anthropic # c\n  - provider: ollama\n    model: q\n  - provider: \"openai\"\n    model: z\n";
+    let (set, present) = continue_models(text, URL).unwrap();
+    let expected = text
+        .replace("    provider: openai\n", &format!("    provider: openai\n    apiBase: {URL}\n"))
+        .replace("https://gate/v1", URL)
+        .replace("  - provider: \"openai\"\n", &format!("  - provider: \"openai\"\n    apiBase: {URL}\n"));
+    assert_eq!(set, expected);
+    assert_eq!(present, [("anthropic".to_owned(), "https://gate/v1".to_owned())]);
+    assert_eq!(continue_models(&set, URL).unwrap().0, set);
+    assert_eq!(continue_models("models:\n  - provider: ollama\n", URL), None);
+    for base in ["", " |\n      x", "\n      https://gate"] {
+        assert_eq!(continue_models(&format!("models:\n- provider: openai\n  apiBase:{base}\n"), URL), None, "{base:?}");
+    }
+    let (set, _) = continue_models("models:\n- provider: openai\nrules:\n  apiBase: x\n", "u").unwrap();
+    assert_eq!(set, "models:\n- provider: openai\n  apiBase: u\nrules:\n  apiBase: x\n");
+}
+
+#[test]
 fn a_shell_profile_has_one_line_behind_a_mark() {
     let set = shell("alias x=y", "export A=1");
     assert_eq!(set, format!("alias x=y\n{SHELL_MARK}\nexport A=1\n"));
@@ -66,7 +86,7 @@ fn undoing_takes_back_the_change_and_keeps_what_was_changed_since() {
 #[test]
 fn the_url_of_a_change_is_found_in_the_text() {
     let with = |url: &str| codex("a = 1\n", &format!("{url}/v1")).unwrap();
-    let inserted = changed_lines("a = 1\n", &with(ANY_URL)).inserted;
+    let inserted = changed_lines("a = 1\n", &with(ANY_URL)).1;
     assert_eq!(url_in(&with("http://10.0.0.1:1"), &inserted), Some("http://10.0.0.1:1"));
     assert_eq!(url_in("a = 1\n", &inserted), None);
     assert_eq!(url_in("a: |\n  url: x\nurl: y\n", &format!("url: {ANY_URL}\n")), Some("y"));
