@@ -68,7 +68,12 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             cli::rewrite::summarize(&args, |body| app::manual_summary::summarize(&sources, &config, body))
         }
         Command::Replay(args) => cli::rewrite::replay(&args, &config?, replay_policy),
-        Command::Simulate(args) => cli::simulate::run(args, &sources, &config?),
+        Command::Simulate(args) => {
+            let (config, asks) = (config?, sources.flags.has_default_upstream());
+            let model =
+                asks.then(|| app::manual_summary::offline(&sources, &config, cli::print_warning)).transpose()?;
+            cli::simulate::run(args, &sources, &config, model.as_deref())
+        }
         Command::Explain(args) => cli::explain::run(&args),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man { folder } => cli::write_man_pages(&folder),

@@ -22,18 +22,21 @@
 //! played in segments, each with an empty cache at its beginning. What was missed, and what recalls cost, is in [`regret`].
 //!
 //! # Summaries
-//! A text of fixed size replaces each summary, and everything around it is computed from the conversation. The input of the
-//! summary calls is part of the cost: `cache_read` for what they share with the request before, 1 for the rest. Their
-//! output is not.
+//! Without an upstream that makes them, a text of fixed size replaces each summary, and everything around it is computed from
+//! the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share with the request
+//! before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use smart_default::SmartDefault;
 
+use crate::plan::SummaryJob;
 use crate::planner::Planner;
+use crate::summary::Summary;
 use crate::tokens::prices::Nanodollars;
 use crate::upstream::routes::Routes;
 
@@ -90,6 +93,9 @@ pub struct TranscriptSelection {
     pub five_minute_caches: bool,
 }
 
+/// Has a model make a summary; `None` if that failed.
+pub type Summarize = dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync;
+
 /// What all policies are compared under.
 #[derive(Clone, Copy, SmartDefault, derive_more::Debug)]
 pub struct Conditions<'a> {
@@ -98,6 +104,9 @@ pub struct Conditions<'a> {
     /// The tokens of the text that replaces each summary.
     #[default(1500)]
     pub summary_tokens: usize,
+    /// The model that makes the summaries, if one is asked.
+    #[debug(skip)]
+    pub model: Option<&'a Summarize>,
     /// Whether faults are also counted with the results of another session, which measures their noise.
     pub placebo: bool,
     /// Is told how many requests of transcripts have been played, and how many there are.
@@ -129,8 +138,8 @@ pub struct Simulation {
     pub verdict: Option<Verdict>,
     /// The prices of cached tokens.
     pub prices: Prices,
-    /// The length of the text that replaces a summary, in tokens.
-    pub stand_in: usize,
+    /// The length of the text that replaces a summary, in tokens; `None` if a model made the summaries.
+    pub stand_in: Option<usize>,
     /// The transcripts, the longest first.
     pub transcripts: Vec<TranscriptResult>,
     /// The totals, one per policy.

@@ -30,7 +30,7 @@ use crate::payload::Keys;
 use crate::proxy::NO_EDITS;
 use crate::simulate::judge::Arrival;
 use crate::simulate::{
-    Conditions, Judged, Page, PolicyUnderTest, Price, Prices, Simulation, TranscriptSelection, sessions,
+    Conditions, Judged, Page, PolicyUnderTest, Price, Prices, Simulation, Summarize, TranscriptSelection, sessions,
 };
 use crate::tokens::{models, prices};
 
@@ -72,7 +72,7 @@ pub struct Args {
     /// Count every prompt cache as one of five minutes, also where a session asked for an hour
     #[arg(long)]
     five_minute_caches: bool,
-    /// The length of the text that replaces a summary, in tokens
+    /// The length of the text that replaces a summary, in tokens; with --upstream, the upstream makes the summaries
     #[arg(long, value_name = "TOKENS", default_value = "1500")]
     summary_tokens: usize,
     /// Count faults with the results of another session as well, which shows how many are chance
@@ -86,8 +86,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the simulation and prints it.
-pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+/// Runs the simulation and prints it. `model` makes the summaries, if there is one.
+pub fn run(args: Args, sources: &Sources, config: &Config, model: Option<&Summarize>) -> anyhow::Result<Exit> {
     // A window for every model, which overrides all other sources.
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
@@ -131,8 +131,8 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
         print_warning("found no sessions of Claude Code, Codex, pi, Gemini CLI or Cline; name files or a folder");
         return Ok(Exit::NoInput);
     }
-    let Args { limit, model, five_minute_caches, .. } = args;
-    let selection = TranscriptSelection { paths, limit, model, five_minute_caches };
+    let Args { limit, five_minute_caches, .. } = args;
+    let selection = TranscriptSelection { paths, limit, model: args.model, five_minute_caches };
     let Prices { cache_read, cache_write } = Prices::default();
     let prices = Prices {
         cache_read: args.cache_read.unwrap_or(cache_read),
@@ -144,7 +144,7 @@ pub fn run(args: Args, sources: &Sources, config: &Config) -> anyhow::Result<Exi
         bar.set_position(played as u64);
     };
     let Args { summary_tokens, placebo, .. } = args;
-    let conditions = Conditions { prices, summary_tokens, placebo, progress: Some(&show) };
+    let conditions = Conditions { prices, summary_tokens, model, placebo, progress: Some(&show) };
     let simulation = Simulation::run(&selection, &candidates, &conditions);
     bar.finish_and_clear();
     if let Some(file) = &args.html {

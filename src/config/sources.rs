@@ -134,6 +134,11 @@ impl Flags {
         Ok(layer)
     }
 
+    /// Whether `--upstream URL` is given.
+    pub fn has_default_upstream(&self) -> bool {
+        self.upstream.iter().any(|flag| named_upstream(flag).is_none())
+    }
+
     /// Lays each `--upstream NAME=URL` over the `[[upstreams]]`: over the `url` of the one of this name, or else as a new one
     /// before all others.
     fn name_upstreams(&self, written: &mut LocatedValue) -> Result<(), ConfigError> {

@@ -78,8 +78,9 @@ pub(crate) struct CacheAccount {
     pub(crate) model: String,
     /// Requests that continued another one.
     pub(crate) requests: u64,
-    /// The fewest tokens that it has served at a time.
+    /// The fewest tokens that it has served at a time, and the greatest number that divides all that it has served.
     pub(crate) smallest: Option<u64>,
+    pub(crate) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
     pub(crate) keeps_seconds: Option<u64>,
     /// The shortest pause after which it has lost prompts, as far as that was seen.
@@ -186,7 +187,7 @@ impl CacheLedger {
                     let had = sent.tokens.min(billed.tokens());
                     account.lost.client += billed.scaled(had.saturating_sub(billed.known));
                 }
-                account.smallest = account.smallest.into_iter().chain((cached > 0).then_some(cached)).min();
+                account.serves(cached);
             }
             let has_cache = accounts.iter().any(|account| is_it(account) && account.smallest.is_some());
             continued.map(|(_, sent)| {
@@ -284,6 +285,14 @@ impl CacheAccount {
         }
     }
 
+    /// The cache has served so many tokens.
+    fn serves(&mut self, cached: u64) {
+        if cached > 0 {
+            self.smallest = Some(self.smallest.map_or(cached, |smallest| smallest.min(cached)));
+            self.block = Some(gcd(self.block.unwrap_or_default(), cached));
+        }
+    }
+
     /// The longest of the pauses after which most prompts are there, as after all shorter ones.
     fn keeps(&self) -> Option<u64> {
         let seen = GAPS.into_iter().zip(self.gaps).filter(|(_, served)| served.yes + served.no >= MIN_SEEN);
@@ -310,6 +319,11 @@ fn root_of(scope: CacheScope, model: &str, received: &Received) -> u64 {
 
 fn name(fingerprint: Fingerprint) -> u64 {
     fingerprint.halves()[0]
+}
+
+/// The greatest common divisor; of 0 and a number, that number.
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

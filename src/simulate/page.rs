@@ -83,6 +83,11 @@ impl Page<'_> {
         let up = Axis { low: 0.0, high: points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.1 };
         let ends = [(across.low, "start"), (across.high, "end")];
         let ends = ends.map(|(x, anchor)| label(across.x(x), BELOW, anchor, &format!("cost {x:.0} %")));
+        // Each policy with fewer faults than all that cost no more.
+        let mut front = points.clone();
+        front.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        front.dedup_by(|next, best| next.1 >= best.1);
+        let front = polyline("front", front.iter().map(|point| (across.x(point.0), up.y(point.1))));
         let points = points.iter().zip(&self.0.totals).enumerate().map(|(n, (point, PolicyResult { policy, .. }))| {
             let (x, y) = (across.x(point.0), up.y(point.1));
             let place: [(&str, &dyn Display); 2] = [("x", &format_args!("{x:.1}")), ("y", &format_args!("{y:.1}"))];
@@ -92,7 +97,7 @@ impl Page<'_> {
             let (at, anchor) = if x > WIDTH * 0.8 { (x - 7.0, "end") } else { (x + 7.0, "start") };
             part("point", &[&place[..], &values].concat()) + &label(at, y - 5.0, anchor, policy)
         });
-        let shapes: String = ends.into_iter().chain(points).collect();
+        let shapes: String = ends.into_iter().chain([front]).chain(points).collect();
         drawing("Faults by cost", &format!("{:.2} faults in 100 requests", up.high), &shapes)
     }
 

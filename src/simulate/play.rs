@@ -145,7 +145,10 @@ impl<'a> Player<'a> {
             let Some(Need::Make(job)) = needs else { return Ok(planned) };
             let (waits, key) = (job.waits, job.key);
             let call = measure_call(&job, planner, &self.gauge, self.before.as_ref())?;
-            let summary = stand_in(&job, conditions.summary_tokens, &self.gauge);
+            let summary = match conditions.model {
+                Some(model) => model(*job),
+                None => stand_in(&job, conditions.summary_tokens, &self.gauge),
+            };
             self.figures.add_summary_call(call, summary.is_some());
             self.summary_calls.push(call);
             self.summaries.insert(key, summary.map_or(SummaryState::CoolingDown, SummaryState::Summary));

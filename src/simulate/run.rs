@@ -68,7 +68,8 @@ impl Simulation {
         });
         let totals = totals.collect();
         let verdict = Verdict::of(&transcripts, candidates);
-        let Conditions { prices, summary_tokens: stand_in, .. } = *conditions;
+        let Conditions { prices, summary_tokens, model, .. } = *conditions;
+        let stand_in = model.is_none().then_some(summary_tokens);
         Self { verdict, prices, stand_in, transcripts, totals, unreadable }
     }
 }

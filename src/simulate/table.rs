@@ -24,7 +24,9 @@ impl fmt::Display for Simulation {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
         let width = names.fold("policy".len(), usize::max).min(MAX_NAME_CHARS);
         if let Some(verdict) = &self.verdict {
-            writeln!(f, "{verdict}The files were only read. Nothing of them has left this machine.\n")?;
+            let private =
+                self.stand_in.map_or("", |_| "The files were only read. Nothing of them has left this machine.\n");
+            writeln!(f, "{verdict}{private}")?;
         }
         writeln!(f, "{:width$} {HEAD}", "policy")?;
         for played in self.transcripts.iter().take(MAX_SHOWN) {
@@ -55,8 +57,11 @@ impl fmt::Display for Simulation {
             self.prices.cache_read, self.prices.cache_write
         )?;
         if self.totals.iter().any(|total| total.outcome.figures.summaries > 0) {
-            let tokens = grouped(self.stand_in);
-            writeln!(f, "summaries: no model was asked; for each, a text of {tokens} tokens stands in")?;
+            let made = self.stand_in.map_or_else(
+                || "made by the upstream".to_owned(),
+                |tokens| format!("no model was asked; for each, a text of {} tokens stands in", grouped(tokens)),
+            );
+            writeln!(f, "summaries: {made}")?;
             writeln!(f, "the cost has in it what the calls for them send, not what they answer")?;
         }
         for UnreadableFile { name, why } in self.unreadable.iter().take(MAX_UNREADABLE_SHOWN) {

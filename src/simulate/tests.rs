@@ -103,17 +103,42 @@ fn a_stand_in_text_replaces_a_summary_where_no_model_is_called() {
     const SUMMARIZE: &str = r#"policy.edits = ["summarize"]
 summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
-    let play = |settings: &str| {
-        let conditions = Conditions { summary_tokens: 50, ..Conditions::default() };
+    let play = |settings: &str, model| {
+        let conditions = Conditions { summary_tokens: 50, model, ..Conditions::default() };
         played(&transcript, &planner(settings, None), &conditions)
     };
-    let made = play(SUMMARIZE);
+    let made = play(SUMMARIZE, None);
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
     assert_eq!((made.summaries, made.frontier_moves), (1, 1));
     assert!((104 + 11 + 1004..2000).contains(&made.summary_tokens), "{made:?}");
     assert_eq!(made.summary_tokens_cached, 1024);
-    let none = play(NONE);
+    let none = play(NONE, None);
     assert!(made.largest_request < 1500 && made.tokens_sent < none.tokens_sent - 1000, "{made:?}");
+
+    let failed = play(SUMMARIZE, Some(&|_| None));
+    let call = Figures { summary_tokens: made.summary_tokens, summary_tokens_cached: 1024, cost: failed.cost, ..none };
+    assert_eq!(failed, call);
+    let dearer = failed.cost - none.cost;
+    assert!(dearer.abs_diff((made.summary_tokens - 1024) as u64 + 102) <= 1, "{dearer}");
+}
+
+#[test]
+fn the_front_of_a_page_has_each_policy_that_no_other_beats_in_cost_and_faults() {
+    let total = |(faults, cost_with_recalls)| {
+        let regret = Regret { answers: 100, faults, cost_unedited: 100, cost_with_recalls, ..Regret::default() };
+        PolicyResult { policy: "p".to_owned(), window: None, outcome: Outcome { regret, ..Outcome::default() } }
+    };
+    // The third has the faults of the first at a higher cost, the last costs as much as the second, with more faults.
+    let totals = [(4, 50), (2, 70), (4, 60), (0, 100), (3, 70)].map(total).into_iter().collect();
+    let (transcripts, unreadable) = Default::default();
+    let simulation =
+        Simulation { verdict: None, prices: Prices::default(), stand_in: None, transcripts, totals, unreadable };
+    let page = Page(&simulation).to_string();
+    let (_, front) = page.split_once(r#"<polyline class="front" points=""#).unwrap();
+    let points: Vec<_> = front.split_once('"').unwrap().0.split(' ').collect();
+    let place = |point: &str| page.find(&format!("cx=\"{}\"", point.replace(',', "\" cy=\"")));
+    let places: Vec<_> = points.iter().map(|point| place(point).unwrap()).collect();
+    assert!(places.len() == 3 && places.is_sorted(), "{front}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, DATE, HeaderMap, HeaderValue, LOCATION};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use rustls::CertificateError;
 use tokio::time::timeout;

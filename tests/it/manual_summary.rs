@@ -260,3 +260,42 @@ async fn the_command_prints_what_needs_no_summary_as_it_came() {
         assert!(err.contains(why), "{err}");
     }
 }
+
+// === in simulations ===
+
+/// Runs `abridge simulate --upstream` on one session under two policies that are the same.
+fn simulated(url: &str) -> JoinHandle<Output> {
+    let url = url.to_owned();
+    thread::spawn(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = "policy.edits = [\"summarize\"]\nsummarize.retry = { max_retries = 0 }\n\
+                      summarize.trigger = { tokens = 2200 }\nsummarize.keep = { rounds = 1 }\n";
+        std::fs::write(folder.path().join("proxy.toml"), policy).unwrap();
+        std::fs::write(folder.path().join("session.json"), talk(12)).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["--config", "proxy.toml", "simulate", "session.json", "--upstream", &url]);
+        command.args(["--policy", "present", "--policy", "proxy.toml"]).current_dir(folder.path());
+        command.env("XDG_STATE_HOME", folder.path()).stdin(Stdio::null()).output().unwrap()
+    })
+}
+
+#[tokio::test]
+async fn a_simulation_has_each_summary_made_once_by_the_upstream_that_is_named() {
+    let mut upstream = Upstream::start().await;
+    let running = simulated(&upstream.url());
+    summarise(&mut upstream.request().await).await;
+    let (code, out, err) = output(running).await;
+    assert_eq!((code, &*err), (0, ""), "{out}");
+    assert!(out.contains("\nsummaries: made by the upstream\n"), "{out}");
+    let made = |policy: &str| out.lines().filter(|line| line.starts_with(policy) && line.ends_with(" 1")).count();
+    assert_eq!([made("present"), made("proxy")], [2, 2], "the session and the total: {out}");
+    upstream.no_more();
+}
+
+#[tokio::test]
+async fn a_simulation_goes_on_without_a_summary_that_cannot_be_made_and_says_why() {
+    let (code, out, err) = output(simulated(&ClosedPort::new().url())).await;
+    assert_eq!(code, 0, "{err}");
+    assert!(err.starts_with("abridge: warning: a summary was not made: "), "{err}");
+    assert!(!out.contains("stands in"), "{out}");
+}

@@ -79,6 +79,7 @@ fn what_is_served_is_no_loss() {
     scene.sends(10, "abcdefg", 5, 10_000);
     let account = scene.account();
     assert_eq!((account.requests, account.lost, account.smallest), (2, Losses::default(), Some(6000)));
+    assert_eq!(account.block, Some(2000));
 }
 
 #[test]
