@@ -179,7 +179,7 @@ pub struct Change {
     pub tokens: Option<Sizes>,
     /// The names of what was taken out and stored: of each text of a result one.
     pub handles: Vec<PayloadKey>,
-    /// What has happened since to the file that a cleared result was read from: it was read again, or edited.
+    /// The later use of the file that a cleared result was read from: it was read again, or edited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }

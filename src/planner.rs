@@ -215,7 +215,8 @@ impl PlanSettings {
     #[must_use]
     pub fn in_place(&self, via: Via) -> Self {
         let mut settings = self.clone();
-        (settings.policy.forms, settings.policy.learnt) = Default::default();
+        settings.policy.forms.clear();
+        settings.policy.learnt = LearntForms::default();
         settings.policy.edits.retain(|edit| matches!(edit, EditName::TruncateToolResults | EditName::ClearToolResults));
         settings.recall.via = via;
         settings.reasoning.bound = ReasoningMode::Withhold;

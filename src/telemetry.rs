@@ -34,7 +34,7 @@ pub enum Format {
 }
 
 /// How grave an event must be to be logged.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Failures.
@@ -73,11 +73,22 @@ impl LevelHandle {
     }
 }
 
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
+        }
+    }
+}
+
 /// Logs abridge's own events from `level` on, and of libraries only warnings: their traces contain frames and headers,
 /// keys among them.
 fn filter(level: Level) -> Targets {
-    // Both have the same names.
-    let level = <&str>::from(level).parse().unwrap_or(LevelFilter::INFO);
+    let level = LevelFilter::from(level);
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target(env!("CARGO_CRATE_NAME"), level)

@@ -53,11 +53,14 @@ const INDEX_PATIENCE: Duration = Duration::from_secs(1);
 const LAST_POST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Running {
-    /// Opens the store, binds the addresses and builds the proxy, which records exchanges into a folder, if one is named.
-    /// Connections wait until [`Self::serve`].
-    pub(super) async fn new(config: &Config, environment: &Environment, into: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// Opens the store, binds the addresses and builds the proxy. Connections wait until [`Self::serve`].
+    pub(super) async fn new(
+        config: &Config,
+        environment: &Environment,
+        record: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         let tasks = Tasks::default();
-        let mut recorder = into
+        let mut recorder = record
             .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
             .transpose()?;
         let store::Opened { store, keys, notice } = store::open(config, environment).await?;

@@ -98,16 +98,21 @@ pub(super) fn save_ledger(proxy: Arc<Proxy>, tasks: &Tasks) -> DropGuard {
 }
 
 /// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
-pub(super) fn maintain(store: Arc<dyn Store>, proxy: Arc<Proxy>, limits: store::Settings, tasks: &Tasks) -> DropGuard {
+pub(super) fn maintain(
+    store: Arc<dyn Store>,
+    proxy: Arc<Proxy>,
+    settings: store::Settings,
+    tasks: &Tasks,
+) -> DropGuard {
     tasks.spawn_guarded(async move {
-        let pause = EXPORT_SWEEP_INTERVAL.min(limits.keep_for.0 / 8);
+        let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
         let mut swept: Option<Instant> = None;
         loop {
             // A failure has been reported by the store, and the next run tries again.
             let _maintained = store.maintain().await;
             if swept.is_none_or(|swept| swept.elapsed() >= pause) {
                 swept = Some(Instant::now());
-                sweep_exports(&proxy, &limits).await;
+                sweep_exports(&proxy, &settings).await;
             }
             sleep(MAINTENANCE_INTERVAL).await;
         }

@@ -98,7 +98,8 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, sources: 
             return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
         };
         let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
-        let url = edit::url_in(&before, &edit::changed_lines(&original, &template).1).unwrap_or(url);
+        let (_, inserted) = edit::changed_lines(&original, &template);
+        let url = edit::url_in(&before, &inserted).unwrap_or(url);
         let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
         let backup = file.backup.display();
         undone.ok_or_else(|| {

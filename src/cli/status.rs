@@ -103,7 +103,9 @@ impl Status {
             let names = iter::once("forms").chain(iter::repeat(""));
             names.zip(form_lines(name, forms, lessons)).for_each(|(name, line)| row(name, line));
         }
-        self.savings.iter().for_each(|savings| row("cost", savings.clone()));
+        if let Some(savings) = &self.savings {
+            row("cost", savings.clone());
+        }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run, self.why_unedited.as_deref()));
         row("tokens", self.tokens_text());
@@ -117,7 +119,9 @@ impl Status {
         row("fail-open", format_counts(&self.fail_open));
         row("regrets", format_counts(&self.regrets));
         row("store", self.store.as_ref().map_or_else(|| "off".to_owned(), StoreStatus::to_text));
-        self.store_notice.iter().for_each(|notice| row("", notice.clone()));
+        if let Some(notice) = &self.store_notice {
+            row("", notice.clone());
+        }
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
         let (in_flight, held) = (self.in_flight, HumanBytes(self.buffered_bytes));

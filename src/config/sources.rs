@@ -241,8 +241,8 @@ impl Config {
     }
 }
 
-/// The setting in the table at `path` whose keys are those of a text with single underscores between them, as variables spell it. An
-/// unknown key is refused with those that are known.
+/// The setting in the table at `path` whose keys are those of a text with single underscores between them, as variables spell
+/// it. An unknown key is refused with those that are known.
 fn spelt(path: &[&str], rest: &str) -> Option<String> {
     let probe = LocatedValue::of_flag("", Value::Boolean(true)).nested_in(&[path, &["?"]].concat());
     match Config::from_value(&probe).map_err(|error| error.0.kind) {

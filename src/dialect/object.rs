@@ -181,16 +181,18 @@ impl ObjectWriter {
         members.for_each(|(key, value)| self.json(key, value));
     }
 
+    /// An object with another value of one member.
+    pub(super) fn replaced(object: &Fields<'_>, key: &str, with: &str) -> Bytes {
+        let mut written = Self::default();
+        written.members(object.iter().map(|(name, value)| (name, if name == key { with } else { value })));
+        written.end()
+    }
+
     /// A key, and the colon after it.
     pub(super) fn key(&mut self, key: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.string(key);
+        push_string(&mut self.0, key);
         self.0.push(b':');
-    }
-
-    /// A text as a JSON string.
-    pub(super) fn string(&mut self, text: &str) {
-        push_string(&mut self.0, text);
     }
 
     /// A member whose value is JSON.
@@ -202,7 +204,7 @@ impl ObjectWriter {
     /// A member whose value is a string that says `value`.
     pub(super) fn text(&mut self, key: &str, value: &str) {
         self.key(key);
-        self.string(value);
+        push_string(&mut self.0, value);
     }
 
     /// Bytes as they are: a part of a value.

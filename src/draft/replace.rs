@@ -51,7 +51,7 @@ pub struct ProposedEdit {
     pub(super) call: Option<BlockIndex>,
     pub(super) replacements: Vec<Replacement>,
     pub(super) bytes: Sizes,
-    /// What has happened since to the file that the result was read from.
+    /// The later use of the file that the result was read from.
     pub(crate) why: Option<&'static str>,
 }
 

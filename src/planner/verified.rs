@@ -24,8 +24,12 @@ pub(super) struct VerifiedMessages {
 impl VerifiedMessages {
     /// Checks what a conversation was read from, except for the messages that are known to be valid, and for the `hidden`
     /// stretches, in order, which do not go on. A message may replace one of them.
-    pub(super) fn check(&self, of: ParsedRequest<'_>, hidden: impl Iterator<Item = Span>) -> Result<(), ParseError> {
-        let ParsedRequest { dialect, body, conversation } = of;
+    pub(super) fn check(
+        &self,
+        request: ParsedRequest<'_>,
+        hidden: impl Iterator<Item = Span>,
+    ) -> Result<(), ParseError> {
+        let ParsedRequest { dialect, body, conversation } = request;
         let (mut new, mut from) = (Vec::new(), 0);
         let mut hidden = hidden.peekable();
         let stretch = |start, end| {

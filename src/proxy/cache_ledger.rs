@@ -78,8 +78,9 @@ pub(crate) struct CacheAccount {
     pub(crate) model: String,
     /// Requests that continued another one.
     pub(crate) requests: u64,
-    /// The fewest tokens that it has served at a time, and the greatest number that divides all that it has served.
+    /// The fewest tokens that it has served at a time.
     pub(crate) smallest: Option<u64>,
+    /// The size of its blocks: the greatest common divisor of the tokens that it has served.
     pub(crate) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
     pub(crate) keeps_seconds: Option<u64>,

@@ -161,7 +161,7 @@ impl Proxy {
         let report = edited.report.clone();
         let body = edited.body.clone();
         let written = run_blocking(move || {
-            wire::write([&text, &body.concat()], request.is_input, report.as_ref(), &outcome, &request_id)
+            wire::write(&text, &body.concat(), request.is_input, report.as_ref(), &outcome, &request_id)
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;

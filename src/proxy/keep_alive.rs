@@ -67,7 +67,7 @@ pub struct KeepAlive {
 pub(crate) struct KeepAlives {
     kept: Arc<Held<HashMap<[u8; 16], Kept>>>,
     pub(super) connections: Connections,
-    /// What calls have found.
+    /// The calls, by outcome.
     pub(super) counts: Arc<Tally<CallOutcome>>,
 }
 
@@ -81,7 +81,7 @@ struct Kept {
     goes_on: bool,
 }
 
-/// What a call has found.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum CallOutcome {

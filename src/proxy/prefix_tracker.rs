@@ -76,12 +76,15 @@ impl PrefixTracker {
 impl KnownPrefixes {
     /// The tokens of the longest known prefix. Adds all hashes.
     fn track(&mut self, chained: impl Iterator<Item = (u64, usize)>) -> usize {
+        let mut known = 0;
         let mut is_beginning = true;
-        let known = |(hash, tokens)| {
+        for (hash, tokens) in chained {
             is_beginning &= self.add(hash);
-            if is_beginning { tokens } else { 0 }
-        };
-        chained.map(known).sum()
+            if is_beginning {
+                known += tokens;
+            }
+        }
+        known
     }
 
     /// Adds a hash; returns whether it was known.

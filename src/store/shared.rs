@@ -150,6 +150,9 @@ impl NoteGroup {
 
     /// How many notes are read, the last written ones.
     pub(super) fn most(self) -> usize {
-        if self == Self::Ledger { 32_768 } else { 4096 }
+        match self {
+            Self::Fleet => 4096,
+            Self::Ledger => 32_768,
+        }
     }
 }

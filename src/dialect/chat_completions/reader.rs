@@ -10,7 +10,8 @@ use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-    let mut reader = Reader { body, conversation: conversation() };
+    let traits = Traits { pairs_by_position: true, ..Traits::default() };
+    let mut reader = Reader { body, conversation: Conversation { traits, ..Conversation::default() } };
     let keys: [&[u8]; 5] = [b"messages", b"model", b"tools", b"response_format", b"n"];
     let ([_, model, tools, format, n], history) =
         reading::body(NAME, Cursor::indexed(body, strings), keys, |cursor| reader.message(cursor))?;
@@ -21,26 +22,6 @@ pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
     conversation.traits.answers_no_calls = n.is_some_and(|n| n.of(body) != b"1");
     history.apply(&mut conversation);
     Ok(conversation)
-}
-
-/// A conversation of which nothing has been read.
-pub(super) fn conversation<'a>() -> Conversation<'a> {
-    let traits = Traits { pairs_by_position: true, ..Traits::default() };
-    Conversation { traits, ..Conversation::default() }
-}
-
-/// Adds a message. Each is its own turn.
-pub(super) fn push_message(
-    conversation: &mut Conversation<'_>,
-    body: &[u8],
-    span: Span,
-    role: Role,
-    content: Option<Span>,
-) {
-    let speaks = content.is_some_and(|content| !matches!(content.of(body), b"\"\"" | b"[]"));
-    let flags = Flags { speaks, ..Flags::default() };
-    let unit = conversation.following(false);
-    conversation.push_element(Unit { span, role, content, flags, ..unit });
 }
 
 struct Reader<'a> {
@@ -76,7 +57,11 @@ impl<'a> Reader<'a> {
             cursor.accept(push_block(&mut self.conversation, Block { unit: index, span, kind }))?;
         }
         let content = content.filter(|content| content.of(self.body) != b"null");
-        push_message(&mut self.conversation, self.body, span, role, content);
+        let speaks = content.is_some_and(|content| !matches!(content.of(self.body), b"\"\"" | b"[]"));
+        let flags = Flags { speaks, ..Flags::default() };
+        // Each is its own turn.
+        let unit = self.conversation.following(false);
+        self.conversation.push_element(Unit { span, role, content, flags, ..unit });
         Ok(())
     }
 

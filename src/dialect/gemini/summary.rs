@@ -81,21 +81,11 @@ fn unthinking(json: &[u8]) -> Option<Vec<u8>> {
         let mut unsigned = ObjectWriter::default();
         unsigned.members(members.iter().filter(|(key, _)| !matches!(*key, "thoughtSignature" | "thought_signature")));
         if !unsigned.is_empty() {
-            rest.push(unsigned.end());
+            rest.push(String::from_utf8(unsigned.end().into()).ok()?);
         }
     }
     if rest.is_empty() {
         return Some(Vec::new());
     }
-    let mut written = ObjectWriter::default();
-    for (key, value) in content.iter() {
-        match key {
-            "parts" => {
-                written.key(key);
-                written.raw(&[b"[", &*rest.join(&b','), b"]"].concat());
-            }
-            _ => written.json(key, value),
-        }
-    }
-    Some(written.end().into())
+    Some(ObjectWriter::replaced(&content, "parts", &format!("[{}]", rest.join(","))).into())
 }

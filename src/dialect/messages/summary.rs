@@ -161,11 +161,7 @@ fn plain(json: &str, by_program: &mut HashSet<String>) -> Option<Bytes> {
         return Some(Bytes::new());
     }
     let content = format!("[{}]", rest.join(","));
-    let mut message = ObjectWriter::default();
-    for (key, value) in fields.iter() {
-        message.json(key, if key == "content" { &content } else { value });
-    }
-    Some(message.end())
+    Some(ObjectWriter::replaced(&fields, "content", &content))
 }
 
 #[cfg(test)]

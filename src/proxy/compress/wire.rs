@@ -74,10 +74,11 @@ enum Content<'a> {
     Json(&'a RawValue),
 }
 
-/// The body of the answer to one that came and was edited, whose rows may be in `input`. It has as many rows as came: if the edited ones are fewer or more, they are those that came. None if
-/// the body that came cannot be read.
+/// The body of the answer, given the body as it came and as it was edited, with its rows in `input` or in `messages`. It has as
+/// many rows as came: if the edited ones are fewer or more, they are those that came. None if the body that came cannot be read.
 pub(super) fn write(
-    [sent, edited]: [&[u8]; 2],
+    sent: &[u8],
+    edited: &[u8],
     is_input: bool,
     report: Option<&Report>,
     outcome: &Outcome,

@@ -84,9 +84,14 @@ pub(super) fn put_inspected(db: &Database, new: &NewValue, id: &str, now: Time, 
 
 /// Reads the newest inspected request that this is a name of, with its own name.
 pub(super) fn inspected(db: &Database, id: &str) -> Outcome<Option<(Name, Stored)>> {
-    let mut named = rows(db, of_kind(INSPECTED))?.collect::<Outcome<Vec<_>>>()?;
-    named.retain(|(_, row)| inspect::names(id, &String::from_utf8_lossy(&row.label)));
-    let Some((name, _)) = named.into_iter().max_by_key(|(_, row)| row.arrival) else { return Ok(None) };
+    let mut newest: Option<(u64, Name)> = None;
+    for row in rows(db, of_kind(INSPECTED))? {
+        let (name, row) = row?;
+        if inspect::names(id, &String::from_utf8_lossy(&row.label)) {
+            newest = newest.max(Some((row.arrival, name)));
+        }
+    }
+    let Some((_, name)) = newest else { return Ok(None) };
     Ok(get(db, name)?.map(|stored| (name, stored)))
 }
 

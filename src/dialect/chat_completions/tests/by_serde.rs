@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::reader::{conversation, push_message};
 use super::{NAME, error};
-use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex};
 use crate::dialect::reading::id_text;
 use crate::dialect::tests::by_serde::Json;
 use crate::dialect::{ParseError, ParseErrorKind};
@@ -12,7 +11,9 @@ use crate::span::Span;
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let mut reader = Reader { json: Json::of(NAME, body)?, conversation: conversation() };
+    let traits = Traits { pairs_by_position: true, ..Traits::default() };
+    let conversation = Conversation { traits, ..Conversation::default() };
+    let mut reader = Reader { json: Json::of(NAME, body)?, conversation };
     reader.request()?;
     Ok(reader.conversation)
 }
@@ -55,7 +56,10 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        push_message(&mut self.conversation, self.json.bytes(), span, role, content);
+        let speaks = content.is_some_and(|content| !matches!(content.of(self.json.bytes()), b"\"\"" | b"[]"));
+        let flags = Flags { speaks, ..Flags::default() };
+        let unit = self.conversation.following(false);
+        self.conversation.push_element(Unit { span, role, content, flags, ..unit });
         Ok(())
     }
 
